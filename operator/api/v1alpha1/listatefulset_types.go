@@ -206,7 +206,7 @@ type LiStatefulSetSpec struct {
 	// ScaleIn limits and confirms removals.
 	//
 	// +optional
-	ScaleIn *ScaleIn `json:"scaleIn,omitempty"`
+	ScaleIn *ScaleInRules `json:"scaleIn,omitempty"`
 
 	// TrafficDrain takes a pod out of its client Service before it is stopped.
 	//
@@ -359,8 +359,8 @@ type Eviction struct {
 	PDB string `json:"pdb,omitempty"`
 }
 
-// ScaleIn limits and confirms removals.
-type ScaleIn struct {
+// ScaleInRules limit and confirm removals.
+type ScaleInRules struct {
 	// Indices to remove before higher ones.
 	// +optional
 	// +listType=set

@@ -15,7 +15,7 @@ const BlockSize = 256
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:shortName=pidx,categories=assent
+// +kubebuilder:resource:path=podindices,shortName=pidx,categories=assent
 // +kubebuilder:printcolumn:name="Set",type=string,JSONPath=`.spec.set`
 // +kubebuilder:printcolumn:name="Block",type=integer,JSONPath=`.spec.block`
 // +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.wanted`
