@@ -1,0 +1,374 @@
+// Package apiserver is the API server of the simulated world: objects in memory with the rules that safety
+// depends on, and nothing else. It keeps resourceVersion and generation, refuses stale updates, honors UID and
+// resourceVersion preconditions, keeps status apart from spec, leaves a Pod terminating until its kubelet
+// lets go, and collects what has lost its owner. Every write passes a hook that may refuse it, or lose its answer.
+//
+// It is deterministic and single-threaded on purpose; the real API server is used by all other tests.
+package apiserver
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sort"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// ErrLost is what a client sees when its connection broke after the request was sent: the write may have happened.
+var ErrLost = errors.New("connection lost while waiting for the answer")
+
+// Verb of a write.
+type Verb string
+
+// Verbs.
+const (
+	Create Verb = "create"
+	Update Verb = "update"
+	Status Verb = "status"
+	Delete Verb = "delete"
+)
+
+// Write describes one write for hooks and logs.
+type Write struct {
+	// Actor is the name under which the client was made.
+	Actor string
+	Verb  Verb
+	Kind  string
+	Key   types.NamespacedName
+	// Before and After are the object as it was and as it is to be; nil when it does not exist. Never change them.
+	Before, After client.Object
+}
+
+func (w Write) String() string {
+	return fmt.Sprintf("%s %s %s/%s", w.Actor, w.Verb, w.Kind, w.Key.Name)
+}
+
+// Change is one step of an object's history, as a watch would deliver it.
+type Change struct {
+	GVK     schema.GroupVersionKind
+	Object  client.Object
+	Deleted bool
+}
+
+// Hooks let the world interfere. Any may be nil.
+type Hooks struct {
+	// Admit runs before a write is stored; an error refuses it and nothing happens.
+	Admit func(Write) error
+	// Stored runs after a write was stored; an error is returned to the client in place of the answer.
+	Stored func(Write) error
+}
+
+type id struct {
+	gvk schema.GroupVersionKind
+	key types.NamespacedName
+}
+
+// Server holds the objects.
+type Server struct {
+	Hooks Hooks
+
+	scheme  *runtime.Scheme
+	clock   clock.PassiveClock
+	objects map[id]client.Object
+	version int64
+	uids    int
+	watches []func(Change)
+}
+
+// New makes an empty server.
+func New(scheme *runtime.Scheme, clock clock.PassiveClock) *Server {
+	return &Server{scheme: scheme, clock: clock, objects: map[id]client.Object{}}
+}
+
+// Watch calls f with every change from now on, in order.
+func (s *Server) Watch(f func(Change)) { s.watches = append(s.watches, f) }
+
+// Objects returns copies of all objects of a kind in a stable order.
+func (s *Server) Objects(gvk schema.GroupVersionKind) []client.Object {
+	var ids []id
+	for i := range s.objects {
+		if i.gvk == gvk {
+			ids = append(ids, i)
+		}
+	}
+	sort.Slice(ids, func(a, b int) bool { return ids[a].key.String() < ids[b].key.String() })
+	out := make([]client.Object, 0, len(ids))
+	for _, i := range ids {
+		out = append(out, s.objects[i].DeepCopyObject().(client.Object))
+	}
+	return out
+}
+
+func (s *Server) identify(obj client.Object) (id, error) {
+	gvk, err := apiutil.GVKForObject(obj, s.scheme)
+	if err != nil {
+		return id{}, fmt.Errorf("finding the kind of %T: %w", obj, err)
+	}
+	return id{gvk, client.ObjectKeyFromObject(obj)}, nil
+}
+
+func resource(gvk schema.GroupVersionKind) schema.GroupResource {
+	plural, _ := meta.UnsafeGuessKindToResource(gvk)
+	return plural.GroupResource()
+}
+
+func (s *Server) get(i id) (client.Object, error) {
+	obj, ok := s.objects[i]
+	if !ok {
+		return nil, apierrors.NewNotFound(resource(i.gvk), i.key.Name)
+	}
+	return obj, nil
+}
+
+// create stores a new object and fills what the API server fills.
+func (s *Server) create(actor string, obj client.Object) error {
+	i, err := s.identify(obj)
+	if err != nil {
+		return err
+	}
+	if _, exists := s.objects[i]; exists {
+		return apierrors.NewAlreadyExists(resource(i.gvk), i.key.Name)
+	}
+	if obj.GetResourceVersion() != "" {
+		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if s.namespaceTerminating(i.key.Namespace) {
+		e := apierrors.NewForbidden(resource(i.gvk), i.key.Name, errors.New("namespace is being terminated"))
+		e.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+		return e
+	}
+	created := obj.DeepCopyObject().(client.Object)
+	s.uids++
+	created.SetUID(types.UID(fmt.Sprintf("uid-%06d", s.uids)))
+	created.SetGeneration(1)
+	created.SetCreationTimestamp(metav1.NewTime(s.clock.Now().Truncate(time.Second)))
+	if i.gvk.Group == "assent.dev" {
+		if created, err = withStatusOf(created, nil); err != nil {
+			return err
+		}
+	}
+	return s.store(Write{Actor: actor, Verb: Create, After: created}, i, obj)
+}
+
+// update replaces an object; status says which half is taken from the caller.
+func (s *Server) update(actor string, obj client.Object, status bool) error {
+	i, err := s.identify(obj)
+	if err != nil {
+		return err
+	}
+	old, err := s.get(i)
+	if err != nil {
+		return err
+	}
+	if uid := obj.GetUID(); uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(resource(i.gvk), i.key.Name, fmt.Errorf("uid is %s, not %s", old.GetUID(), uid))
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
+		return apierrors.NewConflict(resource(i.gvk), i.key.Name, errors.New("the object has been modified; apply your changes to the latest version and try again"))
+	}
+	verb, next := Update, obj
+	if status {
+		verb = Status
+		next, err = withStatusOf(old, obj)
+	} else {
+		next, err = withStatusOf(obj, old)
+	}
+	if err != nil {
+		return err
+	}
+	keepServerFields(next, old)
+	same, specSame := equal(next, old)
+	if same {
+		copyInto(obj, old)
+		return nil
+	}
+	if !specSame {
+		next.SetGeneration(old.GetGeneration() + 1)
+	}
+	return s.store(Write{Actor: actor, Verb: verb, Before: old, After: next}, i, obj)
+}
+
+// delete removes an object, or starts a Pod's termination when grace is not zero.
+func (s *Server) delete(actor string, obj client.Object, pre *metav1.Preconditions, grace *int64) error {
+	i, err := s.identify(obj)
+	if err != nil {
+		return err
+	}
+	old, err := s.get(i)
+	if err != nil {
+		return err
+	}
+	if pre != nil {
+		if pre.UID != nil && *pre.UID != old.GetUID() {
+			return apierrors.NewConflict(resource(i.gvk), i.key.Name, fmt.Errorf("precondition failed: uid in precondition %s, in object %s", *pre.UID, old.GetUID()))
+		}
+		if pre.ResourceVersion != nil && *pre.ResourceVersion != old.GetResourceVersion() {
+			return apierrors.NewConflict(resource(i.gvk), i.key.Name, fmt.Errorf("precondition failed: resourceVersion in precondition %s, in object %s", *pre.ResourceVersion, old.GetResourceVersion()))
+		}
+	}
+	w := Write{Actor: actor, Verb: Delete, Before: old}
+	if pod, ok := old.(*corev1.Pod); ok && (grace == nil || *grace > 0) && pod.Spec.NodeName != "" {
+		if pod.DeletionTimestamp != nil {
+			return nil
+		}
+		next := pod.DeepCopy()
+		at := metav1.NewTime(s.clock.Now())
+		next.DeletionTimestamp = &at
+		w.After = next
+		return s.store(w, i, nil)
+	}
+	return s.store(w, i, nil)
+}
+
+// store is the one place where state changes. A nil After removes the object.
+func (s *Server) store(w Write, i id, answer client.Object) error {
+	w.Kind, w.Key = i.gvk.Kind, i.key
+	if s.Hooks.Admit != nil {
+		if err := s.Hooks.Admit(w); err != nil {
+			return err
+		}
+	}
+	s.version++
+	change := Change{GVK: i.gvk, Object: w.After}
+	if w.After == nil {
+		delete(s.objects, i)
+		gone := w.Before.DeepCopyObject().(client.Object)
+		gone.SetResourceVersion(strconv.FormatInt(s.version, 10))
+		change = Change{GVK: i.gvk, Object: gone, Deleted: true}
+	} else {
+		w.After.SetResourceVersion(strconv.FormatInt(s.version, 10))
+		w.After.GetObjectKind().SetGroupVersionKind(i.gvk)
+		s.objects[i] = w.After
+		if answer != nil {
+			copyInto(answer, w.After)
+		}
+	}
+	for _, f := range s.watches {
+		f(Change{GVK: change.GVK, Object: change.Object.DeepCopyObject().(client.Object), Deleted: change.Deleted})
+	}
+	if s.Hooks.Stored != nil {
+		return s.Hooks.Stored(w)
+	}
+	return nil
+}
+
+// CollectGarbage removes, in the background as the real collector does, everything whose owner is gone. It tells
+// whether it removed anything.
+func (s *Server) CollectGarbage() bool {
+	alive := map[types.UID]bool{}
+	for _, o := range s.objects {
+		alive[o.GetUID()] = true
+	}
+	var doomed []id
+	for i, o := range s.objects {
+		refs := o.GetOwnerReferences()
+		owned := len(refs) > 0
+		for _, r := range refs {
+			owned = owned && !alive[r.UID]
+		}
+		if owned && o.GetDeletionTimestamp() == nil {
+			doomed = append(doomed, i)
+		}
+	}
+	sort.Slice(doomed, func(a, b int) bool {
+		return doomed[a].gvk.Kind+doomed[a].key.String() < doomed[b].gvk.Kind+doomed[b].key.String()
+	})
+	for _, i := range doomed {
+		// The collector retries until it succeeds; a refusal by a hook leaves the object for the next round.
+		_ = s.delete("garbage-collector", s.objects[i], nil, nil) //nolint:errcheck // see above
+	}
+	return len(doomed) > 0
+}
+
+func (s *Server) namespaceTerminating(name string) bool {
+	ns, ok := s.objects[id{corev1.SchemeGroupVersion.WithKind("Namespace"), types.NamespacedName{Name: name}}]
+	return ok && ns.GetDeletionTimestamp() != nil
+}
+
+func keepServerFields(next, old client.Object) {
+	next.SetUID(old.GetUID())
+	next.SetGeneration(old.GetGeneration())
+	next.SetCreationTimestamp(old.GetCreationTimestamp())
+	next.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	next.SetResourceVersion(old.GetResourceVersion())
+}
+
+// withStatusOf returns a copy of obj with the status of other, or with none.
+func withStatusOf(obj, other client.Object) (client.Object, error) {
+	fields, err := toMap(obj)
+	if err != nil {
+		return nil, err
+	}
+	delete(fields, "status")
+	if other != nil {
+		from, err := toMap(other)
+		if err != nil {
+			return nil, err
+		}
+		if status, ok := from["status"]; ok {
+			fields["status"] = status
+		}
+	}
+	out := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
+	return out, fromMap(fields, out)
+}
+
+// equal compares two objects, whole and without status and metadata.
+func equal(a, b client.Object) (whole, spec bool) {
+	x, errX := toMap(a)
+	y, errY := toMap(b)
+	if errX != nil || errY != nil {
+		return false, false
+	}
+	for _, m := range []map[string]any{x, y} {
+		delete(m, "kind")
+		delete(m, "apiVersion")
+	}
+	whole = reflect.DeepEqual(x, y)
+	for _, m := range []map[string]any{x, y} {
+		delete(m, "status")
+		delete(m, "metadata")
+	}
+	return whole, reflect.DeepEqual(x, y)
+}
+
+func toMap(obj client.Object) (map[string]any, error) {
+	raw, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %T: %w", obj, err)
+	}
+	out := map[string]any{}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return nil, fmt.Errorf("decoding %T: %w", obj, err)
+	}
+	return out, nil
+}
+
+func fromMap(fields map[string]any, into client.Object) error {
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return fmt.Errorf("encoding fields of %T: %w", into, err)
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("decoding into %T: %w", into, err)
+	}
+	return nil
+}
+
+// copyInto makes dst a copy of src; both are pointers to the same type.
+func copyInto(dst, src client.Object) {
+	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src.DeepCopyObject()).Elem())
+}
