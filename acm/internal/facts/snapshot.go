@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"sort"
+	"strconv"
 )
 
 // Snapshot is one immutable state of everything seen of one application. The zero value is not
@@ -22,6 +23,9 @@ type Snapshot struct {
 	index      *Index
 	identities *Table[identity]
 	lastChange float64
+	// seen is the highest resourceVersion of a Pod event that is counted in.
+	seen   uint64
+	expect map[string]Expectation
 }
 
 // Source is a collector's standing: Collector is what policies see of it.
@@ -67,6 +71,21 @@ func (s *Snapshot) Index() *Index { return s.index }
 // LastChange is when a pod last became (un)available, was made or removed, in Unix seconds; 0 before the first.
 func (s *Snapshot) LastChange() float64 { return s.lastChange }
 
+// Seen is the highest Pod resourceVersion counted in; 0 before the first.
+func (s *Snapshot) Seen() uint64 { return s.seen }
+
+// Wanted says whether the identity should exist. Without an expectation for its set every pod should.
+func (s *Snapshot) Wanted(set string, index int) bool {
+	e, known := s.expect[set]
+	return !known || Contains(e.Wanted, index)
+}
+
+// EverAvailable says whether the identity has been available before; true without an expectation for its set.
+func (s *Snapshot) EverAvailable(set string, index int) bool {
+	e, known := s.expect[set]
+	return !known || Contains(e.EverAvailable, index)
+}
+
 // PodsOf visits the pods of one identity, all incarnations.
 func (s *Snapshot) PodsOf(set string, index int) iter.Seq2[string, *Pod] {
 	return func(yield func(string, *Pod) bool) {
@@ -87,7 +106,7 @@ type document struct {
 	Version    string                `json:"version"`
 	Pods       map[string]*Pod       `json:"pods"`
 	Nodes      map[string]*Node      `json:"nodes"`
-	Members    map[string]*Member    `json:"members,omitempty"`
+	Members    *map[string]*Member   `json:"members,omitempty"`
 	Shards     *map[string]*Shard    `json:"shards,omitempty"`
 	Election   *Election             `json:"election,omitempty"`
 	Collectors map[string]*Collector `json:"collectors"`
@@ -106,7 +125,8 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 		Collectors: map[string]*Collector{}, Raw: s.raw, Index: index,
 	}
 	if s.members != nil {
-		d.Members = rowsOf(s.members)
+		rows := rowsOf(s.members)
+		d.Members = &rows
 	}
 	if s.shards != nil {
 		rows := rowsOf(s.shards)
@@ -161,7 +181,7 @@ type identity struct {
 	pods  []string
 }
 
-func identityKey(set string, index int) string { return fmt.Sprintf("%s/%d", set, index) }
+func identityKey(set string, index int) string { return set + "/" + strconv.Itoa(index) }
 
 // insertSorted puts name into a sorted list it owns; it is a no-op when it is there.
 func insertSorted(list []string, name string) []string {
