@@ -29,6 +29,8 @@ type Manifest struct {
 	Policy string
 	// Root is "apps/<policy>". Packages and data may also lie under "apps/<policy>_test".
 	Root string
+	// Roots are all documents the bundle may define, as path segments; the first is Root.
+	Roots [][]string
 	// Revision is what the author wrote as revision, often empty. Bundle.Revision is what decisions carry.
 	Revision string
 	// Collectors are the sources of facts this policy needs, by name.
@@ -121,6 +123,9 @@ func (f manifestFile) checked() (Manifest, []string) {
 	m := Manifest{Revision: f.Revision, Collectors: map[string]Collector{}, Groups: map[string][]string{}}
 	var texts []string
 	m.Policy, m.Root, texts = checkRoots(f.Roots)
+	for _, r := range f.Roots {
+		m.Roots = append(m.Roots, splitPath(r))
+	}
 	if f.RegoVersion != nil && *f.RegoVersion != 1 {
 		texts = append(texts, fmt.Sprintf("rego_version: %d, want 1; rewrite the bundle with: opa fmt --write --v0-v1 <folder>", *f.RegoVersion))
 	}
