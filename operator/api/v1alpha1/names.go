@@ -28,3 +28,11 @@ func (s *LiStatefulSet) ApplicationName() string {
 	}
 	return s.Name
 }
+
+// ACMName is the entry of the operator's configuration that decides: spec.acm, or "default".
+func (s *LiStatefulSet) ACMName() string {
+	if s.Spec.ACM != "" {
+		return s.Spec.ACM
+	}
+	return "default"
+}

@@ -102,6 +102,19 @@ type Operation struct {
 	Status OperationStatus `json:"status,omitempty"`
 }
 
+// Ended says whether every instance of the order has ended.
+func (o *Operation) Ended() bool {
+	if len(o.Status.Instances) < len(o.Spec.Instances) {
+		return false
+	}
+	for i := range o.Status.Instances {
+		if !o.Status.Instances[i].State.Ended() {
+			return false
+		}
+	}
+	return true
+}
+
 // OperationList is a list of Operations.
 //
 // +kubebuilder:object:root=true
