@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
 	"strings"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -13,6 +12,8 @@ import (
 
 	"assent.dev/assent/acm/internal/decision"
 )
+
+const longestMessage = 500
 
 // fault names what went wrong in an evaluation, with the place in the policy where OPA tells it.
 func (p *Policy) fault(err error) *decision.MachineryError {
@@ -25,7 +26,7 @@ func (p *Policy) fault(err error) *decision.MachineryError {
 	case topdown.CancelErr:
 		return p.machinery(decision.CodePolicyTimeout, "", "no answer within %s", p.budget)
 	case topdown.ConflictErr:
-		return p.machinery(decision.CodePolicyConflict, at, "%s%s", e.Message, p.rivals(e.Location))
+		return p.machinery(decision.CodePolicyConflict, at, "%s", e.Message)
 	case topdown.BuiltinErr:
 		return p.machinery(decision.CodePolicyError, at, "built-in failed: %s", e.Message)
 	default:
@@ -34,7 +35,11 @@ func (p *Policy) fault(err error) *decision.MachineryError {
 }
 
 func (p *Policy) machinery(code, at, format string, args ...any) *decision.MachineryError {
-	text := fmt.Sprintf(format, args...)
+	// One line: it ends in conditions, events and tables.
+	text := strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " ")
+	if len(text) > longestMessage {
+		text = strings.ToValidUTF8(text[:longestMessage], "") + "..."
+	}
 	if at != "" {
 		text = at + ": " + text
 	}
@@ -46,28 +51,6 @@ func place(loc *ast.Location) string {
 		return ""
 	}
 	return fmt.Sprintf("%s:%d", loc.File, loc.Row)
-}
-
-// rivals lists every rule that defines the document in conflict, since OPA names only one of them.
-func (p *Policy) rivals(loc *ast.Location) string {
-	if loc == nil {
-		return ""
-	}
-	var places []string
-	for _, r := range p.compiler.GetRulesWithPrefix(ast.Ref{ast.DefaultRootDocument}) {
-		if !r.Location.Equal(loc) {
-			continue
-		}
-		for _, rival := range p.compiler.GetRulesExact(r.Ref().GroundPrefix()) {
-			places = append(places, place(rival.Location))
-		}
-		break
-	}
-	if len(places) < 2 {
-		return ""
-	}
-	sort.Strings(places)
-	return "; it is defined at " + strings.Join(places, ", ")
 }
 
 // undefined explains an evaluation without a result: which document has no value, and whether it exists at all.
