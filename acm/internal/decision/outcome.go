@@ -48,6 +48,7 @@ const (
 	CodeFactsBehind       = "facts.behind"
 	CodeBundleMissing     = "bundle.missing"
 	CodeBundleInvalid     = "bundle.invalid"
+	CodeACMTimeout        = "acm.timeout"
 	CodeACMStarting       = "acm.starting"
 	CodeACMNotDeciding    = "acm.not_deciding"
 	CodeACMMalformed      = "acm.malformed"

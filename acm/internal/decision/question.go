@@ -114,8 +114,8 @@ type Target struct {
 
 	Down     bool `json:"down"`
 	GoesDown bool `json:"goes_down"`
-	// IsLeader is nil while leadership is unknown.
-	IsLeader *bool                   `json:"is_leader,omitempty"`
+	// IsLeader is false while leadership is unknown.
+	IsLeader bool                    `json:"is_leader"`
 	Member   *facts.Member           `json:"member,omitempty"`
 	Groups   map[string][]Membership `json:"groups"`
 	Custom   map[string][]Membership `json:"custom"`

@@ -1,0 +1,77 @@
+package judge
+
+import (
+	"assent.dev/assent/acm/internal/decision"
+	"assent.dev/assent/acm/internal/facts"
+)
+
+// Causes of a nudge.
+const (
+	CauseFacts  = "facts"
+	CauseBundle = "bundle"
+	CauseLease  = "lease"
+)
+
+// waiting is what the last answer left undecided, and on what it was based.
+type waiting struct {
+	content  uint64
+	standing string
+	fresh    *freshness
+}
+
+// disarm stops nudging while a request is being decided.
+func (j *Judge) disarm() {
+	j.nudging.Lock()
+	defer j.nudging.Unlock()
+	j.waiting = nil
+}
+
+// arm asks for a nudge once facts change, if the answer left anybody waiting.
+func (j *Judge) arm(s *decision.State, a decision.Answer) {
+	deferred := false
+	for i := range a.Decisions {
+		deferred = deferred || a.Decisions[i].Verdict == decision.Defer
+	}
+	if !deferred {
+		return
+	}
+	w := &waiting{content: j.before.content}
+	if policy, fault := j.Policies.Policy(s.Application.Policy); fault == nil {
+		fresh := newFreshness(policy.Manifest(), s, j.flight.changedAt, j.Clock.Now())
+		w.fresh = &fresh
+		if j.view != nil {
+			w.standing = fresh.standing(j.view.Snapshot())
+		}
+	}
+	j.nudging.Lock()
+	j.waiting = w
+	j.nudging.Unlock()
+	j.Published(j.Facts.Snapshot())
+}
+
+// Published takes note of a newer snapshot and nudges when a deferred instance may fare better now:
+// at most once until the next request.
+func (j *Judge) Published(s *facts.Snapshot) {
+	j.nudging.Lock()
+	w := j.waiting
+	if w == nil || s.Content() == w.content && !w.opened(s, j) {
+		j.nudging.Unlock()
+		return
+	}
+	j.waiting = nil
+	j.nudging.Unlock()
+	j.Nudge(CauseFacts)
+}
+
+// opened says whether a gate stands otherwise than when the answer was given.
+func (w *waiting) opened(s *facts.Snapshot, j *Judge) bool {
+	if w.fresh == nil {
+		return false
+	}
+	fresh := *w.fresh
+	fresh.now = j.Clock.Now()
+	return fresh.standing(s) != w.standing
+}
+
+// BundleChanged nudges: another revision, or a bundle error that came or went.
+func (j *Judge) BundleChanged() { j.Nudge(CauseBundle) }
