@@ -108,7 +108,7 @@ generate-proto: ## Lint the protocol and write its Go code
 
 .PHONY: generate-api
 generate-api: ## Write deep copies, CRDs and the two roles from the Go types and markers
-	$(call say,generating deep copies and CRDs and roles)
+	$(call say,generating deep copies plus CRDs plus roles)
 	@$(TOOL) controller-gen object paths=./operator/api/...
 	@$(TOOL) controller-gen crd paths=./operator/api/... output:crd:dir=config/crd/bases
 	@$(TOOL) controller-gen rbac:roleName=assent-operator paths=./operator/... output:rbac:dir=config/rbac/operator

@@ -61,7 +61,7 @@ type LiStatefulSetList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.identity) || self.identity == 'Incarnation'",message="spec.identity: only Incarnation is available in this version; write Incarnation or remove the field"
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionProtection) || !self.deletionProtection",message="spec.deletionProtection: not available in this version; write false or remove the field"
 // +kubebuilder:validation:XValidation:rule="!has(self.scaleIn)",message="spec.scaleIn: not available in this version; remove it (indices are removed one at a time, the highest first)"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.volumeClaimTemplates) || (has(self.volumeClaimTemplates) && oldSelf.volumeClaimTemplates.all(o, self.volumeClaimTemplates.exists(n, n == o))) && self.volumeClaimTemplates.size() == oldSelf.volumeClaimTemplates.size()",message="spec.volumeClaimTemplates: cannot be changed in this version; keep the old templates, and create a new LiStatefulSet for other volumes"
+// +kubebuilder:validation:XValidation:rule="has(self.volumeClaimTemplates) == has(oldSelf.volumeClaimTemplates) && (!has(self.volumeClaimTemplates) || self.volumeClaimTemplates.size() == oldSelf.volumeClaimTemplates.size() && oldSelf.volumeClaimTemplates.all(o, self.volumeClaimTemplates.exists(n, n == o)))",message="spec.volumeClaimTemplates: cannot be changed in this version; keep the old templates, and create a new LiStatefulSet for other volumes"
 type LiStatefulSetSpec struct {
 	// Application that this set belongs to. All sets of one application share one decision stream and one
 	// budget. Default: the set's own name.
