@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"assent.dev/assent/operator/api/v1alpha1"
-	"assent.dev/assent/operator/internal/indexrange"
+	"assent.dev/assent/operator/internal/plan/indexrange"
 )
 
 // staged tells a block as "r1: 0-2; absent: 3".

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"assent.dev/assent/operator/api/v1alpha1"
-	"assent.dev/assent/operator/internal/indexrange"
+	"assent.dev/assent/operator/internal/plan/indexrange"
 )
 
 // defaultDeadline is how many seconds a pod may take to become available unless the set says otherwise.
