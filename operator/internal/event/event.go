@@ -20,6 +20,7 @@ const (
 	ReasonTemplateInvalid          = "TemplateInvalid"
 	ReasonApplicationConflict      = "ApplicationConflict"
 	ReasonServiceTaken             = "ServiceTaken"
+	ReasonNameTaken                = "NameTaken"
 	ReasonRevisionCreated          = "RevisionCreated"
 	ReasonRevisionRemoved          = "RevisionRemoved"
 	ReasonStaged                   = "Staged"
@@ -52,6 +53,11 @@ func ApplicationConflict(r Recorder, set *v1alpha1.LiStatefulSet, problem string
 // ServiceTaken tells that the governing Service's name belongs to somebody else.
 func ServiceTaken(r Recorder, set *v1alpha1.LiStatefulSet, problem string) {
 	warn(r, set, nil, ReasonServiceTaken, "ApplyService", problem)
+}
+
+// NameTaken tells that an object of a predecessor still has a name that is needed; it is waited for.
+func NameTaken(r Recorder, owner client.Object, problem string) {
+	warn(r, owner, nil, ReasonNameTaken, "Create", problem+"; waits until the one that has the name is gone")
 }
 
 // RevisionCreated tells of a template seen for the first time.
