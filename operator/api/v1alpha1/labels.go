@@ -14,6 +14,8 @@ const (
 	LabelIncarnation = "assent.dev/incarnation"
 	// LabelRevision carries the name of the Revision a Pod was made from.
 	LabelRevision = "assent.dev/revision"
+	// LabelRestart carries the restart id a Pod was made for; absent while there was none.
+	LabelRestart = "assent.dev/restart"
 	// LabelOperationType carries an Operation's type.
 	LabelOperationType = "assent.dev/operation-type"
 

@@ -92,6 +92,9 @@ type Grant struct {
 	// PodUID of the pod to be removed or updated; empty when there was none.
 	// +optional
 	PodUID string `json:"podUID,omitempty"`
+	// Repair: the pod was not available when the grant was made, so that the step costs no availability.
+	// +optional
+	Repair bool `json:"repair,omitempty"`
 	// Previous is what was approved before, to go back to if the grant is never acted on.
 	// +optional
 	Previous *Approved `json:"previous,omitempty"`
@@ -124,7 +127,9 @@ type StatefulPodStatus struct {
 	// Node that the pod is on, or was on last.
 	// +optional
 	Node string `json:"node,omitempty"`
-	// Available: recorded UID, not terminating, Ready for minReadySeconds, at the approved revision.
+	// Available: recorded UID, not terminating, Ready for minReadySeconds, at the approved revision. While a grant is
+	// open (status.finished does not name it yet) this and the fields about the pod may be some seconds old, because a
+	// pod that is replaced as approved is worth one write, not three; the Pod itself and the Operation tell more.
 	// +optional
 	Available bool `json:"available"`
 	// EverAvailable: it was available at least once.

@@ -9,24 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
-	"assent.dev/assent/operator/api/v1alpha1"
-)
-
-// Phase is how far an approval of this session has come.
-type Phase string
-
-// Phases. Only Received and Recorded can be revoked: from Begun on, an act may be on its way to the API server.
-const (
-	// Received: an ACM answered, no grant is recorded yet, or it is not known whether it is.
-	Received Phase = "Received"
-	// Recorded: the grant is stored in the StatefulPod.
-	Recorded Phase = "Recorded"
-	// Begun: the act is being sent.
-	Begun Phase = "Begun"
-	// Unknown: the act was sent and nobody knows whether it happened.
-	Unknown Phase = "Unknown"
-	// Acted: the API server accepted the act.
-	Acted Phase = "Acted"
+	"assent.dev/assent/operator/internal/plan/approval"
 )
 
 // Outcome of an act.
@@ -42,56 +25,26 @@ const (
 	Lost Outcome = "unknown"
 )
 
-// Approval is what an ACM allowed. Its decision identifies it.
-type Approval struct {
-	Decision string
-	// Application is its namespace and name.
-	Application types.NamespacedName
-	Operation   string
-	Type        v1alpha1.OperationType
-	Stage       v1alpha1.Stage
-	Set         string
-	Pod         string
-	Index       int32
-	Incarnation int32
-	// Parameters reach the pod as annotations.
-	Parameters map[string]string
-	// PodUID and PodDown are what the question said of the pod: another pod, or one that has come back, was not judged.
-	PodUID  string
-	PodDown bool
-	// Deadline is the last moment at which the act may be sent.
-	Deadline time.Time
-}
-
-// Held is an approval and its phase.
-type Held struct {
-	Approval
-	Phase Phase
-}
-
-// Expired says whether the act may not be sent anymore.
-func (h Held) Expired(now time.Time) bool { return !now.Before(h.Deadline) }
-
 // Approvals is the register in which the controller that records grants and the one that acts on them agree on who
 // comes first: a revoked approval cannot begin, and a begun one cannot be revoked. Safe for concurrent use.
 type Approvals struct {
 	clock clock.PassiveClock
 
 	mu         sync.Mutex
-	byDecision map[string]*Held
+	byDecision map[string]*approval.Held
 }
 
 // NewApprovals makes an empty register.
 func NewApprovals(c clock.PassiveClock) *Approvals {
-	return &Approvals{clock: c, byDecision: map[string]*Held{}}
+	return &Approvals{clock: c, byDecision: map[string]*approval.Held{}}
 }
 
 // Receive registers an approval; one that is registered already stays as it is.
-func (a *Approvals) Receive(approval Approval) {
+func (a *Approvals) Receive(received approval.Approval) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.byDecision[approval.Decision] == nil {
-		a.byDecision[approval.Decision] = &Held{Approval: approval, Phase: Received}
+	if a.byDecision[received.Decision] == nil {
+		a.byDecision[received.Decision] = &approval.Held{Approval: received, Phase: approval.Received}
 	}
 }
 
@@ -99,8 +52,8 @@ func (a *Approvals) Receive(approval Approval) {
 func (a *Approvals) Record(decision string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if h := a.byDecision[decision]; h != nil && h.Phase == Received {
-		h.Phase = Recorded
+	if h := a.byDecision[decision]; h != nil && h.Phase == approval.Received {
+		h.Phase = approval.Recorded
 	}
 }
 
@@ -110,16 +63,17 @@ func (a *Approvals) Begin(decision string) (time.Time, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := a.byDecision[decision]
-	if h == nil || h.Phase == Acted || h.Expired(a.clock.Now()) {
+	if h == nil || h.Phase == approval.Acted || h.Expired(a.clock.Now()) {
 		return time.Time{}, false
 	}
-	if h.Phase != Unknown {
-		h.Phase = Begun
+	if h.Phase != approval.Unknown {
+		h.Phase = approval.Begun
 	}
 	return h.Deadline, true
 }
 
-// Settle tells how the act of a begun approval went. A refused one may begin again until it expires.
+// Settle tells how the act of a begun approval went. A refused one may begin again until it expires; but if an earlier
+// sending of the same act is of unknown outcome, a refusal says nothing about that one.
 func (a *Approvals) Settle(decision string, o Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,11 +83,13 @@ func (a *Approvals) Settle(decision string, o Outcome) {
 	}
 	switch o {
 	case Done:
-		h.Phase = Acted
+		h.Phase = approval.Acted
 	case Refused:
-		h.Phase = Recorded
+		if h.Phase == approval.Begun {
+			h.Phase = approval.Recorded
+		}
 	case Lost:
-		h.Phase = Unknown
+		h.Phase = approval.Unknown
 	}
 }
 
@@ -141,7 +97,7 @@ func (a *Approvals) Settle(decision string, o Outcome) {
 func (a *Approvals) Revoke(decision string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if h := a.byDecision[decision]; h != nil && h.Phase != Received && h.Phase != Recorded {
+	if h := a.byDecision[decision]; h != nil && !h.Revocable() {
 		return false
 	}
 	delete(a.byDecision, decision)
@@ -156,26 +112,26 @@ func (a *Approvals) Forget(decision string) {
 }
 
 // Get returns an approval.
-func (a *Approvals) Get(decision string) (Held, bool) {
+func (a *Approvals) Get(decision string) (approval.Held, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	h := a.byDecision[decision]
 	if h == nil {
-		return Held{}, false
+		return approval.Held{}, false
 	}
 	return *h, true
 }
 
 // Of lists an application's approvals, ordered by decision.
-func (a *Approvals) Of(application types.NamespacedName) []Held {
+func (a *Approvals) Of(application types.NamespacedName) []approval.Held {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var held []Held
+	var held []approval.Held
 	for _, h := range a.byDecision {
 		if h.Application == application {
 			held = append(held, *h)
 		}
 	}
-	slices.SortFunc(held, func(x, y Held) int { return cmp.Compare(x.Decision, y.Decision) })
+	slices.SortFunc(held, func(x, y approval.Held) int { return cmp.Compare(x.Decision, y.Decision) })
 	return held
 }
