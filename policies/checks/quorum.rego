@@ -92,8 +92,8 @@ shrinks_below_majority if {
 # METADATA
 # title: A new voter must not cost the majority
 # description: >
-#   One voter more can raise the majority above the voters that are up. The first pods of an application are let
-#   through.
+#   One voter more can raise the majority above the voters that are up. More than all present ones cannot be asked
+#   for, or one could never become three. The first pods of an application are let through.
 # custom:
 #   codes: [quorum.join]
 # related_resources:
@@ -104,12 +104,13 @@ defer contains r if {
 	not input.application.bootstrapping == true
 	q := input.target.quorum
 	q.voters_after > q.voters
-	q.up_after < q.needed_after
+	needed := min([q.needed_after, q.voters])
+	q.up_after < needed
 	r := {
 		"code": "quorum.join",
 		"message": sprintf(
 			"of %d voters with the new one %d would be up, %d needed; repair the ones that are down first",
-			[q.voters_after, q.up_after, q.needed_after],
+			[q.voters_after, q.up_after, needed],
 		),
 	}
 }

@@ -57,7 +57,7 @@ pod_of(spec, name, given) := with_availability(object.union_n([
 pod_of(spec, name, given) := object.union_n([
 	name_parts(name),
 	{"revision": "", "restarts": 0, "since": clock(spec) - 3600},
-	object.remove(given, {"wanted", "node", "zone"}),
+	object.remove(given, {"wanted", "node", "zone", "groups"}),
 	{"groups": {}, "ready": false, "available": false, "terminating": false},
 ]) if {
 	given.phase == "Missing"
