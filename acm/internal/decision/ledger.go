@@ -238,8 +238,8 @@ func (l *Ledger) Reserve(f *Flight, i *Instance, id string, repair bool, now tim
 	f.add(r.Step, approvedEntry(r), repair)
 	l.history = append(l.history, now)
 	if over := len(l.history) - historyLimit; over > 0 {
-		l.since = l.history[over-1]
 		l.history = l.history[over:]
+		l.since = l.history[0]
 	}
 }
 

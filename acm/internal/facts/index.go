@@ -114,9 +114,24 @@ func (e *indexEditor) done() *Index {
 		Pods: e.pods, Unavailable: e.unavailable.table(),
 		Groups: maps.Clone(e.base.Groups), downGroups: maps.Clone(e.base.downGroups),
 	}
+	maps.Copy(next.downGroups, e.downGroups)
 	for grouping, table := range e.groups {
 		next.Groups[grouping] = table.table()
+		if next.Groups[grouping].Len() == 0 && !slices.Contains(fixedGroupings, grouping) {
+			delete(next.Groups, grouping)
+			delete(next.downGroups, grouping)
+		}
 	}
-	maps.Copy(next.downGroups, e.downGroups)
 	return next
+}
+
+// fixedGroupings are in the index even without a group.
+var fixedGroupings = []string{ByApplication, BySet, ByZone, ByNode}
+
+func emptyIndex() *Index {
+	i := &Index{Unavailable: &Table[Unavailable]{}, Groups: map[string]*Table[Group]{}, downGroups: map[string][]string{}}
+	for _, grouping := range fixedGroupings {
+		i.Groups[grouping] = &Table[Group]{}
+	}
+	return i
 }

@@ -83,7 +83,7 @@ func NewStore(published func(*Snapshot)) *Store {
 func empty() *Snapshot {
 	return &Snapshot{
 		pods: &Table[Pod]{}, nodes: &Table[Node]{}, identities: &Table[identity]{}, collectors: map[string]*Source{},
-		index: &Index{Unavailable: &Table[Unavailable]{}, Groups: map[string]*Table[Group]{}, downGroups: map[string][]string{}},
+		index: emptyIndex(),
 	}
 }
 

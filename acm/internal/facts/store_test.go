@@ -81,6 +81,9 @@ func requireIndexMatches(t require.TestingT, s *Snapshot) {
 	for grouping := range groups {
 		require.Contains(t, s.Index().Groups, grouping)
 	}
+	for grouping, table := range s.Index().Groups {
+		require.True(t, table.Len() > 0 || slices.Contains(fixedGroupings, grouping), "empty grouping %s", grouping)
+	}
 }
 
 func drawChanges(t *rapid.T, at float64) Changes {
