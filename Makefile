@@ -61,7 +61,7 @@ test-policy: ## The Rego tests of the library and of every bundle, with coverage
 	@$(OPA) test $(POLICY_TREES) --fail-on-empty
 	@$(OPA) test $(POLICY_TREES) --coverage --threshold $(POLICY_COVERAGE) > $(SCRATCH)/policy-coverage.json || \
 		{ echo 'policy coverage is below $(POLICY_COVERAGE) %: see $(SCRATCH)/policy-coverage.json'; exit 1; }
-	@$(OPA) eval --format raw --input $(SCRATCH)/policy-coverage.json 'sprintf("policy coverage: %v %% of the lines", [input.coverage])'
+	@$(OPA) eval --format raw --input $(SCRATCH)/policy-coverage.json 'sprintf("policy coverage: %.1f %% of the lines", [input.coverage])'
 
 .PHONY: test-controllers
 test-controllers: controlplane ## Controllers, collectors, node agent, CRD rules and manifests on the real API server

@@ -10,25 +10,28 @@
 package v1alpha1
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/scheme"
 )
 
 var (
 	// GroupVersion is assent.dev/v1alpha1.
 	GroupVersion = schema.GroupVersion{Group: "assent.dev", Version: "v1alpha1"}
 	// SchemeBuilder registers the five kinds.
-	SchemeBuilder = &scheme.Builder{GroupVersion: GroupVersion}
+	SchemeBuilder = runtime.NewSchemeBuilder(addKinds)
 	// AddToScheme adds the five kinds to a scheme.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-func init() {
-	SchemeBuilder.Register(
+func addKinds(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
 		&LiStatefulSet{}, &LiStatefulSetList{},
 		&Revision{}, &RevisionList{},
 		&PodIndex{}, &PodIndexList{},
 		&Operation{}, &OperationList{},
 		&StatefulPod{}, &StatefulPodList{},
 	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
 }
