@@ -89,17 +89,19 @@ func (s *Stack) say(format string, args ...any) {
 	}
 }
 
-// Close stops everything that runs, last started first.
+// Close stops everything that runs, last started first. A second call does nothing.
 func (s *Stack) Close() {
 	s.StopOperator()
 	s.StopACM()
 	if s.Nodes != nil {
 		s.Nodes.Stop()
+		s.Nodes = nil
 	}
 	if s.ControlPlane != nil {
 		if err := s.ControlPlane.Stop(); err != nil {
 			s.say("stopping the control plane: %v", err)
 		}
+		s.ControlPlane = nil
 	}
 }
 
