@@ -1,0 +1,12 @@
+// Command acm is the Application Cluster Manager: it answers the operator's "may this pod go now?" from policies.
+package main
+
+import (
+	"os"
+
+	"assent.dev/assent/acm/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+}
