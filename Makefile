@@ -122,6 +122,9 @@ lint: ## Lint the Go code: import rules, clocks and randomness, errors, document
 .PHONY: policy-check
 policy-check: ## Check all Rego strictly against the schemas and the allowed built-ins, its format, and that each bundle builds alone
 	$(call say,checking policies)
+	@version() { go list "$$@" -m -f '{{.Version}}' github.com/open-policy-agent/opa; }; \
+		ours=$$(version); tool=$$(version -modfile=test/tools/go.mod); \
+		[[ "$$ours" == "$$tool" ]] || { echo "the ACM decides with OPA $$ours, but test/tools pins $$tool: make them one"; exit 1; }
 	@$(OPA) check --strict --schema policies/schema --capabilities policies/capabilities/v1.json $(POLICY_TREES)
 	@$(OPA) fmt --diff --fail $(POLICY_TREES)
 	@mkdir -p $(SCRATCH)
