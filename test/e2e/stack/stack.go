@@ -67,7 +67,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}{
 		{"building the operator and the ACM", s.build},
 		{"starting a Kubernetes control plane", s.startControlPlane},
-		{"installing config/default", s.install},
+		{"installing config/overlays/out-of-cluster", s.install},
 		{"starting the nodes", s.startNodes},
 		{"starting the ACM as service account assent-acm", s.StartACM},
 		{"starting the operator as service account assent-operator", s.StartOperator},
@@ -134,7 +134,8 @@ func (s *Stack) startControlPlane(ctx context.Context) error {
 }
 
 func (s *Stack) install(ctx context.Context) error {
-	for _, layer := range []string{"crd", "default"} {
+	// The accounts and roles of config/default without its pods: the nodes here would try to run those too.
+	for _, layer := range []string{"crd", "overlays/out-of-cluster"} {
 		if err := install.Apply(ctx, s.ControlPlane.Config(), filepath.Join(s.o.Root, "config", layer)); err != nil {
 			return fmt.Errorf("applying config/%s: %w", layer, err)
 		}
