@@ -59,8 +59,7 @@ func (g Gate) test(ctx context.Context, b *Bundle) (Report, error) {
 		return Report{}, Problems{{File: b.Folder, Message: "running the tests: " + err.Error()}}
 	}
 	report := summarize(results)
-	covered := coverage.Report(b.modules)
-	report.Coverage, report.Reached = covered.Coverage, covered.CoveredLines > 0
+	report.cover(coverage.Report(b.modules), b)
 	return report, report.problems()
 }
 
@@ -135,6 +134,20 @@ func summarize(results []*tester.Result) Report {
 	}
 	sort.Slice(report.Results, func(i, j int) bool { return report.Results[i].Name < report.Results[j].Name })
 	return report
+}
+
+// cover counts the bundle's own files; the tracer has seen those of the library and of the tests too.
+func (r *Report) cover(seen cover.Report, b *Bundle) {
+	covered, missed := 0, 0
+	for file := range b.modules {
+		if f := seen.Files[file]; f != nil {
+			covered, missed = covered+f.CoveredLines, missed+f.NotCoveredLines
+		}
+	}
+	r.Reached = covered > 0
+	if covered+missed > 0 {
+		r.Coverage = 100 * float64(covered) / float64(covered+missed)
+	}
 }
 
 func (r Report) problems() error {

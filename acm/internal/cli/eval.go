@@ -313,7 +313,11 @@ func printTable(out io.Writer, entries []judge.Entry) error {
 			row("", "")
 		}
 		for _, r := range d.Warnings {
-			row("(warning) "+r.Code, r.Message)
+			kind := "(warning) "
+			if r.Disabled {
+				kind = "(disabled) "
+			}
+			row(kind+r.Code, r.Message)
 		}
 		for _, n := range d.Needs {
 			row("(needs) "+n.Action, n.Subject)
