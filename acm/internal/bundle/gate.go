@@ -48,7 +48,7 @@ type Loaded struct {
 }
 
 // Load takes one reading of a bundle through the whole gate. The error is a Problems; the Report is filled as far
-// as the tests got. It honours ctx between and within the tests.
+// as the tests got. It honors ctx between and within the tests.
 func (g Gate) Load(ctx context.Context, c *Content) (*Loaded, Report, error) {
 	b, err := g.Library.compile(c)
 	if err != nil {

@@ -71,7 +71,7 @@ type groupFile struct {
 	Labels []string `json:"labels"`
 }
 
-// ParseManifest reads and checks a .manifest. Keys it does not know are refused with their name, since a misspelt
+// ParseManifest reads and checks a .manifest. Keys it does not know are refused with their name, since a misspelled
 // key would silently switch a protection off. file is used in problems only. The error is a Problems.
 func ParseManifest(file string, raw []byte) (Manifest, error) {
 	var f manifestFile

@@ -116,17 +116,17 @@ func (m *Manager) directories() []string {
 	return dirs
 }
 
-func nested(dir string) (dirs []string) {
-	// What cannot be read is left out; the rescan finds it later.
-	_ = filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return nil
+// nested is dir and all folders below it. What cannot be read is left out; the rescan finds it later.
+func nested(dir string) []string {
+	dirs := []string{dir}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return dirs
+	}
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			dirs = append(dirs, nested(filepath.Join(dir, e.Name()))...)
 		}
-		if at != dir && strings.HasPrefix(d.Name(), ".") {
-			return fs.SkipDir
-		}
-		dirs = append(dirs, at)
-		return nil
-	})
+	}
 	return dirs
 }

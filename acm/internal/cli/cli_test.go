@@ -58,7 +58,7 @@ func TestTestTellsWhatTheGateRefuses(t *testing.T) {
 		"a failing test": {bundletest.Files{"policy_test.rego": good["policy_test.rego"] + "\ntest_no if {\n\tprint(\"why\")\n\tfalse\n}\n"},
 			[]string{"FAIL data.apps.redis_test.test_no (", "redis/policy_test.rego:9\n     why\n", "redis: REFUSED, 1 of 3 tests failed"}},
 		"broken Rego":      {bundletest.Files{"policy.rego": "package apps.redis\n\nx := ]\n"}, []string{"redis/policy.rego:3: ", "redis: REFUSED"}},
-		"a misspelt check": {bundletest.Files{"data.json": `{"apps": {"redis": {"config": {"checks": {"quorom": true}}}}}`}, []string{"redis/data.json: checks.quorom: no such check; known: budget"}},
+		"a misspelled check": {bundletest.Files{"data.json": `{"apps": {"redis": {"config": {"checks": {"quorom": true}}}}}`}, []string{"redis/data.json: checks.quorom: no such check; known: budget"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, out := acm("test", bundletest.Write(t, t.TempDir(), "redis", good.With(c.files)))
@@ -152,7 +152,7 @@ func TestEvalPrintsTheInputForStockTools(t *testing.T) {
 	require.Equal(t, 1764547199.0, input["now"])
 }
 
-func TestEvalHonoursTheTimeItIsGiven(t *testing.T) {
+func TestEvalHonorsTheTimeItIsGiven(t *testing.T) {
 	_, out := eval(t, well, "type: deployment\npod: etcd-1\n", "--now", "1764547260")
 	require.Regexp(t, `defer +etcd-1 +deployment/remove +facts\.stale`, out)
 	code, out := eval(t, well, "type: deployment\npod: etcd-1\n", "--now", "1764547260", "--print-input")
@@ -167,7 +167,7 @@ func TestEvalLetsTheFirstPodsOfAClusterCome(t *testing.T) {
 	require.Regexp(t, `(?m)^approve +etcd-0 +scale-out/add`, out)
 }
 
-func TestEvalHonoursADisabledCheck(t *testing.T) {
+func TestEvalHonorsADisabledCheck(t *testing.T) {
 	_, out := eval(t, down, "type: deployment\npod: etcd-1\nsets: {etcd: {replicas: 3, max_unavailable: 2}}\napplication: {max_unavailable: 2}\ndisabled: [{name: quorum, by: me, why: night}, {name: budget}, {name: caught_up}, {name: guard}]\n")
 	require.Regexp(t, `(?m)^approve +etcd-1`, out)
 	require.Regexp(t, `\(disabled\) quorum\.majority +1 of 3`, out)

@@ -12,7 +12,7 @@ import (
 )
 
 // checkOptions has the library's acm.option_errors look at the config as written and at what each override makes
-// of it: a misspelt threshold would otherwise switch a protection off in silence. The error is a bundle.Problems.
+// of it: a misspelled threshold would otherwise switch a protection off in silence. The error is a bundle.Problems.
 func (p *Policy) checkOptions(ctx context.Context, b *bundle.Bundle, config any) error {
 	validator := bundle.DataRef("acm", "option_errors")
 	if config == nil || len(p.compiler.GetRules(validator)) == 0 {
