@@ -8,9 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
 	"assent.dev/assent/acm/internal/bundle/bundletest"
+	acmv1 "assent.dev/assent/proto/acm/v1"
 )
 
 const bundles = "../../../bundles"
@@ -57,7 +59,7 @@ func TestTestTellsWhatTheGateRefuses(t *testing.T) {
 	}{
 		"a failing test": {bundletest.Files{"policy_test.rego": good["policy_test.rego"] + "\ntest_no if {\n\tprint(\"why\")\n\tfalse\n}\n"},
 			[]string{"FAIL data.apps.redis_test.test_no (", "redis/policy_test.rego:9\n     why\n", "redis: REFUSED, 1 of 3 tests failed"}},
-		"broken Rego":      {bundletest.Files{"policy.rego": "package apps.redis\n\nx := ]\n"}, []string{"redis/policy.rego:3: ", "redis: REFUSED"}},
+		"broken Rego":        {bundletest.Files{"policy.rego": "package apps.redis\n\nx := ]\n"}, []string{"redis/policy.rego:3: ", "redis: REFUSED"}},
 		"a misspelled check": {bundletest.Files{"data.json": `{"apps": {"redis": {"config": {"checks": {"quorom": true}}}}}`}, []string{"redis/data.json: checks.quorom: no such check; known: budget"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -197,4 +199,19 @@ func TestVersionNamesContractAndLibrary(t *testing.T) {
 	code, out := acm("version")
 	require.Zero(t, code)
 	require.Regexp(t, `^acm \S+, policy contract v1, library [0-9a-f]{12}\n$`, out)
+}
+
+func TestTheREADMENamesEveryReasonCodeAndEveryFlag(t *testing.T) {
+	raw, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	text := string(raw)
+	values := acmv1.ReasonCode(0).Descriptor().Values()
+	for i := 1; i < values.Len(); i++ {
+		require.Contains(t, text, "`"+acmv1.ReasonCode(values.Get(i).Number()).Code()+"`")
+	}
+	for _, sub := range command().Commands() {
+		if sub.Name() == "serve" {
+			sub.Flags().VisitAll(func(f *pflag.Flag) { require.Contains(t, text, "`--"+f.Name+"` | ") })
+		}
+	}
 }
