@@ -405,3 +405,17 @@ func TestTheGateAndTheEngineAgreeOnAWholeBundle(t *testing.T) {
 	q.Totals.Down.Count = 1
 	require.Equal(t, "limit.full", p.Evaluate(t.Context(), q, s).Defer[0].(map[string]any)["code"])
 }
+
+func TestADecisionCostsTheSameForTenAndForTenThousandPods(t *testing.T) {
+	p := shipped(t, "etcd")
+	cost := func(pods int) float64 {
+		_, s := seen(pods, 0)
+		q := calm(pods)
+		q.Options = p.Options(decision.OptionsKey{})
+		return testing.AllocsPerRun(20, func() {
+			require.Nil(t, p.Evaluate(t.Context(), q, s).Err)
+		})
+	}
+	few, many := cost(10), cost(10_000)
+	require.InEpsilon(t, few, many, 0.1, "allocations: %v for 10 pods, %v for 10,000", few, many)
+}
