@@ -55,9 +55,8 @@ func (n Node) object(kubeletPort int32, now nowFunc) *corev1.Node {
 		Spec:       corev1.NodeSpec{Taints: n.Taints},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity, Conditions: nodeConditions(now),
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: hostIP}, {Type: corev1.NodeHostName, Address: n.Name},
-			},
+			// No host name: the API server would prefer it, and nothing resolves it.
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: hostIP}},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: kubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
 				KubeletVersion: "localnode", OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,

@@ -171,8 +171,13 @@ func TestAPodDeletedWhileAnInitContainerRunsStaysUntilItsProcessIsGone(t *testin
 	w.until("p", "its init container running", func(p *corev1.Pod) bool {
 		return len(p.Status.InitContainerStatuses) == 1 && p.Status.InitContainerStatuses[0].State.Running != nil
 	})
+	w.eventually("it ignores SIGTERM", func() bool {
+		out, err := w.agent.Logs(w.namespace, "p", "setup")
+		return err == nil && out == "started\n"
+	})
 	w.delete("p")
-	require.NotNil(t, w.get("p").DeletionTimestamp)
+	p := w.until("p", "killed", func(p *corev1.Pod) bool { return p.Status.InitContainerStatuses[0].State.Terminated != nil })
+	require.EqualValues(t, 137, p.Status.InitContainerStatuses[0].State.Terminated.ExitCode)
 	w.gone("p")
 	require.Empty(t, processesOf(w.dir))
 }

@@ -1,6 +1,7 @@
 package localnode
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
 
 	"assent.dev/assent/test/controlplane"
 )
@@ -55,10 +58,24 @@ func program(name string, args []string) int {
 		fmt.Println(strings.Join(os.Environ(), "\n"))
 		fmt.Println("args:", strings.Join(args, " "))
 		select {}
+	case "agent": // plays a node until it is killed
+		return playing(args[0], args[1], args[2])
 	case "serving": // answers 200 on /ok, and on /file/<path> while that file exists
 		return serving(args[0])
 	}
 	return 98
+}
+
+func playing(kubeconfig, dir, node string) int {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err == nil {
+		_, err = Start(context.Background(), Options{Config: cfg, Dir: dir, Nodes: []Node{{Name: node}}})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	select {}
 }
 
 func awaitTerm() {
