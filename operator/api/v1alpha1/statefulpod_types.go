@@ -106,6 +106,9 @@ type Approved struct {
 	// +optional
 	Restart string        `json:"restart,omitempty"`
 	State   ApprovedState `json:"state"`
+	// Parameters of the approval before.
+	// +optional
+	Parameters map[string]string `json:"parameters,omitempty"`
 }
 
 // StatefulPodStatus is what is.

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"assent.dev/assent/operator/api/v1alpha1"
+	"assent.dev/assent/operator/internal/plan/indexrange"
 )
 
 // Question is the whole live state of one application: question, heartbeat and release of unused approvals in one.
@@ -31,15 +32,12 @@ type Question struct {
 	Pods           []Pod
 }
 
-// Range is the closed range First..Last of pod indices.
-type Range struct{ First, Last int32 }
-
 // Set is one LiStatefulSet.
 type Set struct {
 	Name string
 	// Wanted indices, and those of them that have been available at least once.
-	Wanted        []Range
-	EverAvailable []Range
+	Wanted        []indexrange.Range
+	EverAvailable []indexrange.Range
 	// MaxUnavailable as a number; at least 1.
 	MaxUnavailable int32
 	// Revision that the set is moving to.
