@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ type encoder func(reflect.Value) *ast.Term
 var encoders sync.Map // reflect.Type -> encoder
 
 // encode gives the term that the value's JSON would parse to, with two differences that the contract wants:
-// nil maps and slices are empty, never null, and null pointers in maps are left out.
+// nil maps and slices are empty, never null, and null elements are left out.
 func encode[T any](v *T) *ast.Term {
 	if v == nil {
 		return nil
@@ -58,7 +59,11 @@ func plan(t reflect.Type) encoder {
 	}
 }
 
+// number leaves out what JSON has no number for: to a policy that is unknown.
 func number(f float64) *ast.Term {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil
+	}
 	return ast.NewTerm(ast.Number(strconv.FormatFloat(f, 'f', -1, 64)))
 }
 
@@ -148,7 +153,9 @@ func planSlice(t reflect.Type) encoder {
 	return func(v reflect.Value) *ast.Term {
 		terms := make([]*ast.Term, 0, v.Len())
 		for i := range v.Len() {
-			terms = append(terms, elem(v.Index(i)))
+			if term := elem(v.Index(i)); term != nil {
+				terms = append(terms, term)
+			}
 		}
 		return ast.ArrayTerm(terms...)
 	}
