@@ -296,12 +296,12 @@ func (a *Agent) Signal(namespace, pod, container string, s syscall.Signal) error
 	for _, m := range a.all() {
 		if w := m.find(namespace, pod); w != nil {
 			if err := w.Signal(container, s); err != nil {
-				return fmt.Errorf("signalling pod %s/%s: %w", namespace, pod, err)
+				return fmt.Errorf("signaling pod %s/%s: %w", namespace, pod, err)
 			}
 			return nil
 		}
 	}
-	return fmt.Errorf("signalling pod %s/%s: %w", namespace, pod, ErrUnknownPod)
+	return fmt.Errorf("signaling pod %s/%s: %w", namespace, pod, ErrUnknownPod)
 }
 
 // Logs returns what the container's last start has printed so far. Logs outlive their pods.

@@ -127,7 +127,8 @@ func (w *world) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod 
 				}
 			}
 		case <-time.After(time.Until(deadline)):
-			text, _ := json.MarshalIndent(last, "", " ")
+			text, err := json.MarshalIndent(last, "", " ")
+			require.NoError(w.t, err)
 			require.Fail(w.t, "pod "+name+" never came to: "+what, string(text))
 		}
 	}
@@ -236,7 +237,10 @@ func mount(volume, path string, source corev1.VolumeSource) func(*corev1.Pod) {
 // processesOf lists the living processes that have dir in their environment.
 func processesOf(dir string) []int {
 	var out []int
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	files, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		panic(err) // the pattern is wrong
+	}
 	for _, f := range files {
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		if err != nil || pid == os.Getpid() {

@@ -153,8 +153,8 @@ func TestInitContainersRunInOrderAndASidecarStaysUntilTheMainContainerHasEnded(t
 	require.True(t, p.Status.InitContainerStatuses[1].Ready)
 	require.NotNil(t, p.Status.InitContainerStatuses[0].State.Terminated)
 	w.eventually("main has begun", func() bool {
-		raw, _ := os.ReadFile(filepath.Join(w.dir, "nodes", "inits-a", "pods", string(p.UID), "volumes", "state", "order"))
-		return string(raw) == "one\nside\ntwo\nmain\n"
+		raw, err := os.ReadFile(filepath.Join(w.dir, "nodes", "inits-a", "pods", string(p.UID), "volumes", "state", "order"))
+		return err == nil && string(raw) == "one\nside\ntwo\nmain\n"
 	})
 	w.delete("p")
 	w.gone("p")

@@ -53,13 +53,14 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Kill ends the whole group at once. Its only possible failure is a group that is gone already.
-func (p *Process) Kill() { _ = p.Signal(syscall.SIGKILL) }
+// Kill ends the whole group at once.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL) //nolint:errcheck // SIGKILL to one's own child fails only if it is gone
+}
 
 // reap waits for the leader and then ends what it left, as the end of a container's first process does.
 func (p *Process) reap() {
-	// The error of Wait repeats the exit state, which is read below.
-	_ = p.cmd.Wait()
+	_ = p.cmd.Wait() //nolint:errcheck // its error repeats the exit state, which is read below
 	p.exit = Exit{At: p.runner.clock.Now()}
 	if ws, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok {
 		p.exit.Code = int32(ws.ExitStatus())

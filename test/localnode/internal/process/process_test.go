@@ -120,7 +120,12 @@ func TestASuccessorKillsWhatIsRecordedOrMarkedAndNobodyElse(t *testing.T) {
 		cmd := exec.Command("sleep", "600")
 		cmd.Env, cmd.SysProcAttr = env, &syscall.SysProcAttr{Setpgid: true}
 		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		t.Cleanup(func() {
+			if err := cmd.Process.Kill(); err != nil {
+				require.ErrorIs(t, err, os.ErrProcessDone)
+			}
+			require.ErrorContains(t, cmd.Wait(), "killed")
+		})
 		return cmd
 	}
 	marked := begin(MarkVariable + "=" + first.mark + "/pod/c/0")

@@ -80,7 +80,7 @@ func (r *Runner) killLeftovers() error {
 	for _, rec := range records {
 		if e, err := readEntry(rec.PID); err == nil && e.start == rec.Start && !e.gone() {
 			// It leads its group, and no pid is reused while a group of that number exists.
-			_ = syscall.Kill(-rec.PID, syscall.SIGKILL)
+			_ = syscall.Kill(-rec.PID, syscall.SIGKILL) //nolint:errcheck // if it does not lead a group, killEntry gets it
 			killEntry(e)
 			r.awaitGone(rec.PID, r.mark)
 		}

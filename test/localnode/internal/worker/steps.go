@@ -230,10 +230,10 @@ func (w *Worker) stepTermination(ctx context.Context) {
 	}
 	w.removing = true
 	last := podStatus(w.view(true), &w.last, w.node.Clock.Now())
-	vanished := w.vanished
+	vanished, uid := w.vanished, w.pod.UID
 	w.task(func() {
-		if err := w.node.Volumes.Unmount(w.pod.UID); err != nil {
-			w.node.Log.Error(err, "the folder of a pod stays behind", "pod", w.pod.Name)
+		if err := w.node.Volumes.Unmount(uid); err != nil {
+			w.node.Log.Error(err, "the folder of a pod stays behind", "uid", uid)
 		}
 		if !vanished {
 			w.writer.remove(ctx, last)

@@ -65,7 +65,7 @@ func (w *Worker) stepStops() {
 	}
 }
 
-// stepStop does what is due in a stop. The only failure of a signal is a group that is gone, which the exit reports.
+// stepStop does what is due in a stop.
 func (w *Worker) stepStop(c *container) {
 	s, now := c.stop, w.node.Clock.Now()
 	expired := !now.Before(s.killAt)
@@ -77,7 +77,7 @@ func (w *Worker) stepStop(c *container) {
 		fallthrough
 	case s.hookDone && !s.termSent && !expired:
 		s.termSent = true
-		_ = c.proc.Signal(syscall.SIGTERM)
+		_ = c.proc.Signal(syscall.SIGTERM) //nolint:errcheck // it fails only if the group is gone, which the exit reports
 	case expired:
 		c.proc.Kill()
 		return
