@@ -1,0 +1,75 @@
+package statefulpod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"assent.dev/assent/operator/api/v1alpha1"
+	plan "assent.dev/assent/operator/internal/plan/statefulpod"
+)
+
+// observe looks at an identity through a reader. It returns false if the identity is gone or going.
+func (c *Controller) observe(ctx context.Context, r client.Reader, key types.NamespacedName) (plan.Input, bool, error) {
+	in := plan.Input{Identity: &v1alpha1.StatefulPod{}, Session: c.deps.Session.ID, Trouble: c.trouble.of(key), Now: c.deps.Clock.Now()}
+	found, err := get(ctx, r, key, in.Identity)
+	if err != nil || !found || in.Identity.DeletionTimestamp != nil {
+		return in, false, err
+	}
+	if g := in.Identity.Spec.Grant; g != nil {
+		if held, known := c.deps.Approvals.Get(g.Decision); known {
+			in.Approval = &held
+		}
+	}
+	pod := &corev1.Pod{}
+	if found, err = get(ctx, r, key, pod); err != nil {
+		return in, false, err
+	} else if found {
+		in.Pod = pod
+	}
+	revision := &v1alpha1.Revision{}
+	if found, err = get(ctx, r, types.NamespacedName{Namespace: key.Namespace, Name: in.Identity.Spec.Revision}, revision); err != nil {
+		return in, false, err
+	} else if found {
+		in.Revision = revision
+	}
+	for i := range in.Identity.Spec.Claims {
+		claim := corev1.PersistentVolumeClaim{}
+		name := types.NamespacedName{Namespace: key.Namespace, Name: v1alpha1.ClaimName(in.Identity.Spec.Claims[i].Name, key.Name)}
+		if found, err = get(ctx, r, name, &claim); err != nil {
+			return in, false, err
+		} else if found {
+			in.Claims = append(in.Claims, claim)
+		}
+	}
+	return in, true, nil
+}
+
+// get tells not found apart from an error.
+func get(ctx context.Context, r client.Reader, key types.NamespacedName, into client.Object) (bool, error) {
+	err := r.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading %T %s: %w", into, key, err)
+	}
+	return true, nil
+}
+
+// setStands says, by a live read, whether the set that owns the identity exists and is not being deleted: nothing is
+// created under one that goes.
+func (c *Controller) setStands(ctx context.Context, identity *v1alpha1.StatefulPod) (bool, error) {
+	owner := metav1.GetControllerOf(identity)
+	if owner == nil {
+		return false, nil
+	}
+	set := &v1alpha1.LiStatefulSet{}
+	found, err := get(ctx, c.deps.Live, types.NamespacedName{Namespace: identity.Namespace, Name: owner.Name}, set)
+	return err == nil && found && set.UID == owner.UID && set.DeletionTimestamp == nil, err
+}
