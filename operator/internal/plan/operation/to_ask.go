@@ -97,6 +97,12 @@ func (d *Dialog) Due(q question.Question, now time.Time, timeout time.Duration) 
 	return !now.Before(next), next
 }
 
+// Told says, for an application of which nothing is open anymore, whether the ACM knows: the same was said last, or it
+// cannot be reached and will forget by itself.
+func (d *Dialog) Told(q question.Question) bool {
+	return d.Number == 0 || q.Policy == "" || !d.Outstanding && (d.Fails > 0 || d.Print == printOf(q))
+}
+
 // Ask numbers the question and notes it as sent.
 func (d *Dialog) Ask(q question.Question, about map[Ref]About, now time.Time) question.Question {
 	d.Number++

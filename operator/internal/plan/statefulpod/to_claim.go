@@ -54,6 +54,7 @@ func newClaim(identity *v1alpha1.StatefulPod, t *v1alpha1.VolumeClaimTemplate, n
 	labels[v1alpha1.LabelApplication] = identity.Spec.Application
 	labels[v1alpha1.LabelSet] = identity.Spec.Set
 	labels[v1alpha1.LabelIndex] = strconv.Itoa(int(identity.Spec.Index))
+	labels[v1alpha1.LabelIncarnation] = strconv.Itoa(int(identity.Spec.Incarnation))
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: identity.Namespace, Labels: labels, Annotations: maps.Clone(t.Annotations),
