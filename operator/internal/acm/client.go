@@ -153,16 +153,13 @@ func (c *Client) call(ctx context.Context, q question.Question) question.Answer 
 	if conn == nil {
 		return failed(q, question.CodeUnavailable, fmt.Sprintf("spec.acm: no ACM %q is configured; the operator knows %s", q.ACM, c.names()))
 	}
-	client, request := acmv1.NewClusterManagerServiceClient(conn), requestOf(c.o.Cluster, q)
+	client, request := acmv1.NewClusterManagerServiceClient(conn), Encode(c.o.Cluster, q)
 	for try := 1; ; try++ {
 		response, err := client.Evaluate(ctx, request)
 		if err != nil {
 			return failedCall(q, err)
 		}
-		answer, err := answerOf(response, q)
-		if err != nil {
-			return failed(q, question.CodeMalformed, fmt.Sprintf("ACM %q: %v", q.ACM, err))
-		}
+		answer := Decode(response, q)
 		if try > replicas || !notDeciding(answer) {
 			return answer
 		}

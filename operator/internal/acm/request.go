@@ -12,8 +12,8 @@ import (
 	acmv1 "assent.dev/assent/proto/acm/v1"
 )
 
-// requestOf is the question as the protocol says it.
-func requestOf(cluster string, q question.Question) *acmv1.EvaluateRequest {
+// Encode is the question as the protocol says it.
+func Encode(cluster string, q question.Question) *acmv1.EvaluateRequest {
 	r := &acmv1.EvaluateRequest{
 		Application:               &acmv1.Application{Cluster: cluster, Namespace: q.Application.Namespace, Name: q.Application.Name, Policy: q.Policy},
 		Session:                   &acmv1.Session{Id: q.Session, Term: q.Term, Age: durationpb.New(q.Age)},

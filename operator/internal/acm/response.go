@@ -24,6 +24,15 @@ const (
 // parameterName is what may become the name of a Pod's annotation.
 var parameterName = regexp.MustCompile(`^[a-z0-9.-]+$`)
 
+// Decode is the end of a question to which a response came: an answer, or acm.malformed.
+func Decode(r *acmv1.EvaluateResponse, q question.Question) question.Answer {
+	answer, err := answerOf(r, q)
+	if err != nil {
+		return failed(q, question.CodeMalformed, fmt.Sprintf("ACM %q: %v", q.ACM, err))
+	}
+	return answer
+}
+
 // answerOf reads a response to the question with that session and number. What does not fit the question makes the
 // whole answer malformed; a decision about a pod that was not asked about is harmless and stays.
 func answerOf(r *acmv1.EvaluateResponse, q question.Question) (question.Answer, error) {
