@@ -78,10 +78,11 @@ func writePEM(path, kind string, der []byte) error {
 	return nil
 }
 
-// writeKubeconfig writes a kubeconfig with one cluster and one token.
-func writeKubeconfig(path, server, caFile, token string) error {
+// writeKubeconfig writes a kubeconfig with one cluster and one token. The authority (PEM) is in it, not beside it:
+// client-go keeps connections by what a kubeconfig says, and would trust the former authority of the same file.
+func writeKubeconfig(path, server string, ca []byte, token string) error {
 	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["local"] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: caFile}
+	cfg.Clusters["local"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
 	cfg.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: token}
 	cfg.Contexts["local"] = &clientcmdapi.Context{Cluster: "local", AuthInfo: "user", Namespace: "default"}
 	cfg.CurrentContext = "local"

@@ -13,10 +13,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// A Node with this annotation is played by kwok, and every pod on it.
+const (
+	FakeNodeAnnotation = "kwok.x-k8s.io/node"
+	FakeNodeValue      = "fake"
+)
+
 // ready is how long a component may take on a busy machine.
 const ready = 90 * time.Second
 
-func (c *ControlPlane) startEtcd(ctx context.Context, client, peer string) error {
+// The components' ports, as indexes of those claimed.
+const (
+	etcdPort = iota
+	etcdPeerPort
+	apiServerPort
+	controllerManagerPort
+	schedulerPort
+	kwokPort
+)
+
+func (c *ControlPlane) port(i int) string { return c.ports.free[i] }
+
+func (c *ControlPlane) url(i int) string {
+	scheme := "https"
+	if i == etcdPort || i == etcdPeerPort || i == kwokPort {
+		scheme = "http"
+	}
+	return scheme + "://127.0.0.1:" + c.port(i)
+}
+
+func (c *ControlPlane) startEtcd(ctx context.Context) error {
+	client, peer := c.url(etcdPort), c.url(etcdPeerPort)
 	p, err := c.start("etcd",
 		"--name=local", "--data-dir="+c.path("etcd-data"), "--log-level=warn", "--unsafe-no-fsync",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
@@ -27,9 +54,10 @@ func (c *ControlPlane) startEtcd(ctx context.Context, client, peer string) error
 	return p.await(ctx, ready, answers(client+"/readyz"))
 }
 
-func (c *ControlPlane) startAPIServer(ctx context.Context, etcd, port string) error {
+func (c *ControlPlane) startAPIServer(ctx context.Context) error {
 	args := []string{
-		"--etcd-servers=" + etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + port,
+		"--etcd-servers=" + c.url(etcdPort), "--secure-port=" + c.port(apiServerPort),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1",
 		"--tls-cert-file=" + c.path("apiserver.crt"), "--tls-private-key-file=" + c.path("apiserver.key"),
 		"--token-auth-file=" + c.path("tokens.csv"), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
@@ -61,74 +89,87 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, etcd, port string) er
 }
 
 // startOthers starts the optional components side by side and waits for all.
-func (c *ControlPlane) startOthers(ctx context.Context, ports []string) error {
-	type wait struct {
-		p   *component
-		url string
-	}
-	var waits []wait
-	common := []string{"--kubeconfig=" + c.kubeconfig, "--authentication-kubeconfig=" + c.kubeconfig, "--authorization-kubeconfig=" + c.kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false"}
-	if c.o.ControllerManager {
-		p, err := c.start("kube-controller-manager", append([]string{
-			"--secure-port=" + ports[0], "--cert-dir=" + c.path("controller-manager-certs"),
-			"--service-account-private-key-file=" + c.path("service-accounts.key"), "--root-ca-file=" + c.path("ca.crt"),
-			"--use-service-account-credentials=true", "--kube-api-qps=2000", "--kube-api-burst=4000",
-		}, common...)...)
+func (c *ControlPlane) startOthers(ctx context.Context) error {
+	var waits []func() error
+	for _, o := range []struct {
+		wanted bool
+		port   int
+		start  func() (*component, error)
+	}{
+		{c.o.ControllerManager, controllerManagerPort, c.startControllerManager},
+		{c.o.Scheduler, schedulerPort, c.startScheduler},
+		{c.o.Kwok, kwokPort, c.startKwok},
+	} {
+		if !o.wanted {
+			continue
+		}
+		p, err := o.start()
 		if err != nil {
 			return err
 		}
-		waits = append(waits, wait{p, "https://127.0.0.1:" + ports[0] + "/healthz"})
+		waits = append(waits, func() error { return p.await(ctx, ready, answers(c.url(o.port)+"/healthz")) })
+		if o.port == controllerManagerPort {
+			waits = append(waits, func() error { return c.awaitServiceAccount(ctx, p) })
+		}
 	}
-	if c.o.Scheduler {
-		config := c.path("scheduler.yaml")
-		if err := os.WriteFile(config, []byte(fmt.Sprintf(schedulerConfig, c.kubeconfig)), 0o600); err != nil {
-			return fmt.Errorf("writing the scheduler's configuration: %w", err)
-		}
-		p, err := c.start("kube-scheduler", "--config="+config, "--secure-port="+ports[1], "--bind-address=127.0.0.1", "--cert-dir="+c.path("scheduler-certs"),
-			"--authentication-kubeconfig="+c.kubeconfig, "--authorization-kubeconfig="+c.kubeconfig)
-		if err != nil {
-			return err
-		}
-		waits = append(waits, wait{p, "https://127.0.0.1:" + ports[1] + "/healthz"})
-	}
-	if c.o.Kwok {
-		config := c.path("kwok.yaml")
-		if err := os.WriteFile(config, []byte(kwokStages), 0o600); err != nil {
-			return fmt.Errorf("writing kwok's stages: %w", err)
-		}
-		p, err := c.start("kwok", "--kubeconfig="+c.kubeconfig, "--config="+config, "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-			"--server-address=127.0.0.1:"+ports[2], "--node-ip=127.0.0.1")
-		if err != nil {
-			return err
-		}
-		waits = append(waits, wait{p, "http://127.0.0.1:" + ports[2] + "/healthz"})
-	}
-	for _, w := range waits {
-		if err := w.p.await(ctx, ready, answers(w.url)); err != nil {
+	for _, wait := range waits {
+		if err := wait(); err != nil {
 			return err
 		}
 	}
-	return c.awaitServiceAccount(ctx)
+	return nil
 }
 
-// awaitServiceAccount waits for the default one, without which no pod can be made.
-func (c *ControlPlane) awaitServiceAccount(ctx context.Context) error {
-	if !c.o.ControllerManager {
-		return nil
+func (c *ControlPlane) startControllerManager() (*component, error) {
+	return c.start("kube-controller-manager", append(c.secured(controllerManagerPort, "controller-manager-certs"),
+		"--kubeconfig="+c.kubeconfig, "--leader-elect=false",
+		"--service-account-private-key-file="+c.path("service-accounts.key"), "--root-ca-file="+c.path("ca.crt"),
+		"--use-service-account-credentials=true", "--kube-api-qps=2000", "--kube-api-burst=4000",
+		// Volumes are bound on events; this is how soon a missed one is made up for (default 15s).
+		"--pvclaimbinder-sync-period=1s")...)
+}
+
+func (c *ControlPlane) startScheduler() (*component, error) {
+	config := c.path("scheduler.yaml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, schedulerConfig, c.kubeconfig), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the scheduler's configuration: %w", err)
 	}
+	return c.start("kube-scheduler", append(c.secured(schedulerPort, "scheduler-certs"), "--config="+config)...)
+}
+
+func (c *ControlPlane) startKwok() (*component, error) {
+	config := c.path("kwok.yaml")
+	if err := os.WriteFile(config, []byte(kwokStages), 0o600); err != nil {
+		return nil, fmt.Errorf("writing kwok's stages: %w", err)
+	}
+	return c.start("kwok", "--kubeconfig="+c.kubeconfig, "--config="+config,
+		"--manage-nodes-with-annotation-selector="+FakeNodeAnnotation+"="+FakeNodeValue,
+		// Off by default; without a heartbeat the node lifecycle controller would evict everything after a minute.
+		"--node-lease-duration-seconds=40",
+		"--cidr=10.244.0.1/16", "--server-address=127.0.0.1:"+c.port(kwokPort), "--node-ip=127.0.0.1")
+}
+
+// secured are the flags of components that serve under a certificate of their own and ask the API server who calls.
+func (c *ControlPlane) secured(port int, certs string) []string {
+	return []string{
+		"--bind-address=127.0.0.1", "--secure-port=" + c.port(port), "--cert-dir=" + c.path(certs),
+		"--authentication-kubeconfig=" + c.kubeconfig, "--authorization-kubeconfig=" + c.kubeconfig,
+	}
+}
+
+// awaitServiceAccount waits for the default one, without which no pod can be made, and the authority that pods trust.
+func (c *ControlPlane) awaitServiceAccount(ctx context.Context, controllerManager *component) error {
 	clients, err := kubernetes.NewForConfig(c.config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	for _, p := range c.components {
-		if p.name == "kube-controller-manager" {
-			return p.await(ctx, ready, func(ctx context.Context) error {
-				_, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-				return err
-			})
+	return controllerManager.await(ctx, ready, func(ctx context.Context) error {
+		if _, err := clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
 		}
-	}
-	return nil
+		_, err := clients.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
 }
 
 // answers asks for a page and wants 200. The components make their own certificates, so these are not verified:
@@ -144,7 +185,7 @@ func answers(url string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = resp.Body.Close() }() //nolint:errcheck // only the status matters
+		defer func() { _ = resp.Body.Close() }() // only the status matters
 		if resp.StatusCode != http.StatusOK {
 			text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) //nolint:errcheck // shown as far as read
 			return fmt.Errorf("%s answers %s %s", url, resp.Status, text)
@@ -152,107 +193,3 @@ func answers(url string) func(context.Context) error {
 		return nil
 	}
 }
-
-const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-leaderElection:
-  leaderElect: false
-clientConnection:
-  kubeconfig: %s
-  qps: 2000
-  burst: 4000
-`
-
-// kwokStages are what kwok does to nodes and pods: nodes are Ready and stay so; a pod that is bound becomes
-// Running and Ready at once, and goes as soon as it is deleted.
-const kwokStages = `apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: node-ready
-spec:
-  resourceRef:
-    apiGroup: v1
-    kind: Node
-  selector:
-    matchExpressions:
-      - key: .status.conditions.[] | select( .type == "Ready" ) | .status
-        operator: NotIn
-        values: ["True"]
-  next:
-    statusTemplate: |
-      {{ $now := Now }}
-      addresses:
-        - type: InternalIP
-          address: 127.0.0.1
-      allocatable: {cpu: "64", memory: 256Gi, pods: "2000"}
-      capacity: {cpu: "64", memory: 256Gi, pods: "2000"}
-      conditions:
-        - type: Ready
-          status: "True"
-          reason: FakeNode
-          lastHeartbeatTime: {{ $now | Quote }}
-          lastTransitionTime: {{ $now | Quote }}
-      phase: Running
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: pod-ready
-spec:
-  resourceRef:
-    apiGroup: v1
-    kind: Pod
-  selector:
-    matchExpressions:
-      - key: .metadata.deletionTimestamp
-        operator: DoesNotExist
-      - key: .status.podIP
-        operator: DoesNotExist
-  next:
-    statusTemplate: |
-      {{ $now := Now }}
-      conditions:
-        {{ range list "Initialized" "ContainersReady" "Ready" }}
-        - type: {{ . }}
-          status: "True"
-          lastTransitionTime: {{ $now | Quote }}
-        {{ end }}
-        {{ range .spec.readinessGates }}
-        - type: {{ .conditionType | Quote }}
-          status: "True"
-          lastTransitionTime: {{ $now | Quote }}
-        {{ end }}
-      containerStatuses:
-        {{ range .spec.containers }}
-        - name: {{ .name | Quote }}
-          image: {{ .image | Quote }}
-          imageID: ""
-          ready: true
-          started: true
-          restartCount: 0
-          state:
-            running:
-              startedAt: {{ $now | Quote }}
-        {{ end }}
-      hostIP: {{ NodeIPWith .spec.nodeName | Quote }}
-      podIP: {{ PodIPWith .spec.nodeName false ( or .metadata.uid "" ) ( or .metadata.name "" ) ( or .metadata.namespace "" ) | Quote }}
-      phase: Running
-      startTime: {{ $now | Quote }}
----
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: pod-delete
-spec:
-  resourceRef:
-    apiGroup: v1
-    kind: Pod
-  selector:
-    matchExpressions:
-      - key: .metadata.deletionTimestamp
-        operator: Exists
-  next:
-    finalizers:
-      empty: true
-    delete: true
-`

@@ -3,15 +3,11 @@ package controlplane
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -23,15 +19,16 @@ import (
 
 // Options of a control plane. etcd and kube-apiserver always run.
 type Options struct {
-	// Dir for data, keys and logs. Default: a temporary folder that Stop removes.
+	// Dir for data, keys and logs, kept by Stop. Default: a temporary folder that Stop removes.
 	Dir string
-	// Which of the other components run.
+	// Which of the other components run. Without ControllerManager nothing makes service accounts, endpoints or
+	// volumes, and pods need no service account; without Scheduler pods stay unbound unless they name their node.
 	ControllerManager, Scheduler, Kwok bool
 	// Out gets progress; nil is silence.
 	Out io.Writer
 	// Kubeconfig of an existing cluster: nothing is started, and Stop stops nothing. Default: $ASSENT_KUBECONFIG.
 	Kubeconfig string
-	// Env-independent extra flags for kube-apiserver.
+	// APIServerArgs are further flags for kube-apiserver; of a flag given twice the last counts.
 	APIServerArgs []string
 }
 
@@ -43,9 +40,9 @@ type ControlPlane struct {
 	programs   string
 	components []*component
 	record     *record
+	ports      *ports
 	config     *rest.Config
 	kubeconfig string
-	existing   bool
 }
 
 // Start returns when all components answer as ready. On an error everything is stopped again, and the error shows
@@ -68,7 +65,7 @@ func Start(ctx context.Context, o Options) (*ControlPlane, error) {
 		return nil, err
 	}
 	if err := c.prepare(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, c.Stop())
 	}
 	if err := c.run(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
@@ -87,7 +84,7 @@ func existing(o Options) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a folder: %w", err)
 	}
-	return &ControlPlane{o: o, dir: dir, ownDir: true, config: cfg, kubeconfig: o.Kubeconfig, existing: true}, nil
+	return &ControlPlane{o: o, dir: dir, ownDir: true, config: cfg, kubeconfig: o.Kubeconfig}, nil
 }
 
 func (c *ControlPlane) needed() []string {
@@ -104,81 +101,95 @@ func (c *ControlPlane) needed() []string {
 	return names
 }
 
+// prepare makes what the components need: a folder, the record of this run, ports, keys and a kubeconfig.
 func (c *ControlPlane) prepare() error {
+	if err := c.makeDir(); err != nil {
+		return err
+	}
+	owned := ""
+	if c.ownDir {
+		owned = c.dir
+	}
+	var err error
+	if c.record, err = newRecord(owned); err != nil {
+		return err
+	}
+	if c.ports, err = claimPorts(6); err != nil {
+		return err
+	}
+	if err := writeCerts(c.dir); err != nil {
+		return err
+	}
+	return c.writeAdmin()
+}
+
+func (c *ControlPlane) makeDir() error {
 	var err error
 	if c.dir == "" {
 		if c.dir, err = os.MkdirTemp("", "assent-controlplane-"); err != nil {
 			return fmt.Errorf("making a data folder: %w", err)
 		}
 		c.ownDir = true
-	} else if err := os.MkdirAll(c.dir, 0o755); err != nil {
-		return fmt.Errorf("making the data folder: %w", err)
+		return nil
 	}
 	if c.dir, err = filepath.Abs(c.dir); err != nil {
 		return fmt.Errorf("finding the data folder: %w", err)
 	}
-	owned := ""
-	if c.ownDir {
-		owned = c.dir
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return fmt.Errorf("making the data folder: %w", err)
 	}
-	if c.record, err = newRecord(owned); err != nil {
-		return err
-	}
-	return writeCerts(c.dir)
+	return nil
 }
 
-func (c *ControlPlane) run(ctx context.Context) error {
-	begun := time.Now()
-	ports, err := freePorts(6)
-	if err != nil {
-		return err
-	}
-	etcdURL := "http://127.0.0.1:" + ports[0]
-	server := "https://127.0.0.1:" + ports[2]
-	token, err := randomToken()
-	if err != nil {
-		return err
-	}
+// writeAdmin writes the administrator's token for the API server and the kubeconfig with it.
+func (c *ControlPlane) writeAdmin() error {
+	token := rand.Text()
 	if err := os.WriteFile(c.path("tokens.csv"), []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
 		return fmt.Errorf("writing the token file: %w", err)
 	}
 	c.kubeconfig = c.path("admin.kubeconfig")
-	if err := writeKubeconfig(c.kubeconfig, server, c.path("ca.crt"), token); err != nil {
+	ca, err := os.ReadFile(c.path("ca.crt"))
+	if err != nil {
+		return fmt.Errorf("reading our own authority: %w", err)
+	}
+	if err := writeKubeconfig(c.kubeconfig, c.url(apiServerPort), ca, token); err != nil {
 		return err
 	}
 	if c.config, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
 		return fmt.Errorf("reading our own kubeconfig: %w", err)
 	}
 	c.config.QPS = -1
-	if err := c.startEtcd(ctx, etcdURL, "http://127.0.0.1:"+ports[1]); err != nil {
+	return nil
+}
+
+func (c *ControlPlane) run(ctx context.Context) error {
+	begun := time.Now()
+	if err := c.startEtcd(ctx); err != nil {
 		return err
 	}
-	if err := c.startAPIServer(ctx, etcdURL, ports[2]); err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := c.startOthers(ctx, ports[3:]); err != nil {
+	if err := c.startOthers(ctx); err != nil {
 		return err
 	}
-	report(c.o.Out, "control plane %s ready in %.1fs: %s", KubernetesVersion, time.Since(begun).Seconds(), server)
+	report(c.o.Out, "control plane %s ready in %.1fs: %s", KubernetesVersion, time.Since(begun).Seconds(), c.config.Host)
 	return nil
 }
 
 func (c *ControlPlane) path(name string) string { return filepath.Join(c.dir, name) }
 
-// Config is an administrator's, without a client-side rate limit.
+// Config is a copy of the administrator's client configuration, without a client-side rate limit.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Kubeconfig is the path of an administrator's kubeconfig.
+// Kubeconfig is the path of an administrator's kubeconfig; Stop removes it unless Options named a folder or a cluster.
 func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
 
-// Dir is where data and logs are.
+// Dir is where data, keys and logs are: one <component>.log each.
 func (c *ControlPlane) Dir() string { return c.dir }
 
-// Binary is the path of a program, built when it is missing.
+// Binary is the path of a program (see Names), built when it is missing.
 func (c *ControlPlane) Binary(name string) (string, error) {
-	if !slices.Contains(Names(), name) {
-		return "", fmt.Errorf("no program %q; known: %v", name, Names())
-	}
 	dir, err := Ensure(context.Background(), c.o.Out, name)
 	if err != nil {
 		return "", err
@@ -186,7 +197,8 @@ func (c *ControlPlane) Binary(name string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// ServiceAccountConfig has exactly the rights of a service account, by a token from the API server.
+// ServiceAccountConfig has exactly the rights of an existing service account, by a token of the API server that is
+// valid for a day.
 func (c *ControlPlane) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	token, err := c.token(ctx, namespace, name)
 	if err != nil {
@@ -203,18 +215,13 @@ func (c *ControlPlane) KubeconfigFor(ctx context.Context, namespace, name string
 	if err != nil {
 		return "", err
 	}
-	ca := c.path("ca.crt")
-	if c.existing {
-		ca = c.config.CAFile
-		if ca == "" {
-			ca = c.path("existing-ca.crt")
-			if err := os.WriteFile(ca, c.config.CAData, 0o600); err != nil {
-				return "", fmt.Errorf("writing the cluster's authority: %w", err)
-			}
-		}
+	cluster := c.Config()
+	if err := rest.LoadTLSFiles(cluster); err != nil {
+		return "", fmt.Errorf("reading the cluster's authority: %w", err)
 	}
-	path := c.path(namespace + "-" + name + ".kubeconfig")
-	return path, writeKubeconfig(path, c.config.Host, ca, token)
+	// A namespace has no dot: no two accounts share a file.
+	path := c.path(namespace + "." + name + ".kubeconfig")
+	return path, writeKubeconfig(path, cluster.Host, cluster.CAData, token)
 }
 
 func (c *ControlPlane) token(ctx context.Context, namespace, name string) (string, error) {
@@ -246,33 +253,9 @@ func (c *ControlPlane) Stop() error {
 		errs = append(errs, c.record.remove())
 		c.record = nil
 	}
+	if c.ports != nil {
+		errs = append(errs, c.ports.release())
+		c.ports = nil
+	}
 	return errors.Join(errs...)
-}
-
-// freePorts holds all ports open until all are found, so that no two are equal.
-func freePorts(n int) ([]string, error) {
-	var held []net.Listener
-	defer func() {
-		for _, l := range held {
-			_ = l.Close() //nolint:errcheck // it is being given up
-		}
-	}()
-	ports := make([]string, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
-		}
-		held = append(held, l)
-		ports = append(ports, strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
-	}
-	return ports, nil
-}
-
-func randomToken() (string, error) {
-	raw := make([]byte, 16)
-	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("making a token: %w", err)
-	}
-	return hex.EncodeToString(raw), nil
 }

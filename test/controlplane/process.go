@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -17,31 +18,43 @@ type component struct {
 	cmd     *exec.Cmd
 	logFile string
 	exited  chan struct{}
-	err     error
 }
 
 // start runs a program in a process group of its own, with its output in a file. It dies with this process.
 func (c *ControlPlane) start(name string, args ...string) (*component, error) {
-	logFile := filepath.Join(c.dir, name+".log")
+	logFile := c.path(name + ".log")
 	log, err := os.Create(logFile)
 	if err != nil {
 		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
 	}
-	defer func() { _ = log.Close() }() //nolint:errcheck // the child keeps its own handle
+	defer func() { _ = log.Close() }() // the child keeps its own handle, and ours wrote nothing
 	cmd := exec.Command(filepath.Join(c.programs, name), args...)
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	p := &component{name: name, cmd: cmd, logFile: logFile, exited: make(chan struct{})}
+	if err := p.run(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	p := &component{name: name, cmd: cmd, logFile: logFile, exited: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
 	c.components = append(c.components, p)
 	return p, c.record.add(name, cmd.Process.Pid)
+}
+
+// run starts the program and waits for its end in a thread of its own: the death signal comes when the thread that
+// started the child ends (prctl(2)), which Go may do to any thread it does not have to keep.
+func (p *component) run() error {
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() //nolint:errcheck // cmd.ProcessState tells how it ended
+			close(p.exited)
+		}
+	}()
+	return <-started
 }
 
 // await polls until ready is nil. A component that ends, or is not ready in time, is an error with its log's tail.
@@ -50,16 +63,25 @@ func (p *component) await(ctx context.Context, limit time.Duration, ready func(c
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	var last error
 	for {
-		last := ready(ctx)
+		err := ready(ctx)
+		if err == nil || ctx.Err() == nil || last == nil {
+			last = err // and not the one that only says that time is up
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended while starting (%v); the end of its log:\n%s", p.name, p.cmd.ProcessState, p.tail(25))
+		default:
+		}
 		if last == nil {
 			return nil
 		}
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended while starting (%w); the end of its log:\n%s", p.name, p.err, p.tail(25))
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready after %s: %w; the end of its log:\n%s", p.name, limit, last, p.tail(25))
+			return fmt.Errorf("waiting for %s to be ready (at most %s): %w; its last answer: %w; the end of its log:\n%s",
+				p.name, limit, context.Cause(ctx), last, p.tail(25))
 		case <-tick.C:
 		}
 	}
@@ -74,15 +96,16 @@ func (p *component) tail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// stop asks the program to end and kills it when it does not.
+// stop asks the program to end, kills it when it has not after grace, and returns when it is gone.
 func (p *component) stop(grace time.Duration) {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) //nolint:errcheck // already gone is fine
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
+	// An error of kill means that it is gone already, which is what is wanted.
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM) //nolint:errcheck // see above
 	select {
 	case <-p.exited:
 	case <-patience.C:
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // already gone is fine
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) //nolint:errcheck // see above
 		<-p.exited
 	}
 }

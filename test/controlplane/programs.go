@@ -1,7 +1,6 @@
 package controlplane
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
-	"time"
 )
 
 // Versions of what is built. The go.mod files beneath binaries/ pin everything else.
@@ -46,7 +43,8 @@ func Names() []string {
 	return names
 }
 
-// CacheDir is where built programs are kept: $ASSENT_CACHE/controlplane, else the user's cache folder.
+// CacheDir is where built programs are kept: $ASSENT_CACHE/controlplane, else assent/controlplane in the user's
+// cache folder ($XDG_CACHE_HOME or ~/.cache).
 func CacheDir() (string, error) {
 	if dir := os.Getenv("ASSENT_CACHE"); dir != "" {
 		return filepath.Join(dir, "controlplane"), nil
@@ -59,31 +57,97 @@ func CacheDir() (string, error) {
 }
 
 // Ensure returns a folder that holds the named programs (all of them when none is named), building what is
-// missing. Progress goes to out. It is safe for several processes at once: the others wait and say so.
-// Programs found in $KUBEBUILDER_ASSETS are linked, not built.
+// missing. Progress goes to out; nil is silence. It is safe for several processes at once: the others wait and say
+// so. Programs found in $KUBEBUILDER_ASSETS are used instead of built ones. A name it does not know is an error.
 func Ensure(ctx context.Context, out io.Writer, names ...string) (string, error) {
 	if len(names) == 0 {
 		names = Names()
+	}
+	for _, name := range names {
+		if !slices.Contains(Names(), name) {
+			return "", fmt.Errorf("no program %q; known: %s", name, strings.Join(Names(), ", "))
+		}
 	}
 	dir, err := versionDir()
 	if err != nil {
 		return "", err
 	}
+	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
+		return ensureWithAssets(ctx, out, assets, dir, names)
+	}
+	return dir, ensureBuilt(ctx, out, dir, names)
+}
+
+func ensureBuilt(ctx context.Context, out io.Writer, dir string, names []string) error {
 	if len(missing(dir, names)) == 0 {
-		return dir, nil
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("making the cache folder: %w", err)
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, ".lock"), out)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer unlock()
+	if err := removeLitter(dir); err != nil {
+		return err
+	}
 	todo := missing(dir, names)
 	for i, p := range todo {
-		if err := obtain(ctx, out, dir, p, i+1, len(todo)); err != nil {
+		if err := obtain(ctx, out, dir, p, fmt.Sprintf("%d of %d", i+1, len(todo))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureWithAssets gives a folder of links: to the given programs where there are some, else to built ones.
+func ensureWithAssets(ctx context.Context, out io.Writer, assets, built string, names []string) (string, error) {
+	assets, err := filepath.Abs(assets)
+	if err != nil {
+		return "", fmt.Errorf("finding KUBEBUILDER_ASSETS: %w", err)
+	}
+	targets := map[string]string{}
+	var rest []string
+	for _, name := range names {
+		if given := filepath.Join(assets, name); exists(given) {
+			targets[name] = given
+			continue
+		}
+		rest = append(rest, name)
+		targets[name] = filepath.Join(built, name)
+	}
+	if err := ensureBuilt(ctx, out, built, rest); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(assets + "\n" + built))
+	dir := filepath.Join(filepath.Dir(built), "assets-"+hex.EncodeToString(sum[:])[:12])
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making a folder of links: %w", err)
+	}
+	for _, name := range names {
+		if err := link(targets[name], filepath.Join(dir, name)); err != nil {
 			return "", err
 		}
 	}
+	report(out, "using KUBEBUILDER_ASSETS (%s), and for %d of %d programs the built ones", assets, len(rest), len(names))
 	return dir, nil
+}
+
+// link makes or corrects a link in one step, since other processes may use it meanwhile.
+func link(target, path string) error {
+	if now, err := os.Readlink(path); err == nil && now == target {
+		return nil
+	}
+	part := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Symlink(target, part); err != nil {
+		return fmt.Errorf("linking to %s: %w", target, err)
+	}
+	if err := os.Rename(part, path); err != nil {
+		return fmt.Errorf("linking to %s: %w", target, err)
+	}
+	return nil
 }
 
 // modulesDir finds the pinned modules: they lie in the work tree, and a go.mod cannot be embedded.
@@ -94,7 +158,7 @@ func modulesDir() (string, error) {
 	}
 	for {
 		candidate := filepath.Join(dir, "test", "controlplane", "binaries")
-		if _, err := os.Stat(filepath.Join(candidate, "kubernetes", "go.mod")); err == nil {
+		if exists(filepath.Join(candidate, "kubernetes", "go.mod")) {
 			return candidate, nil
 		}
 		parent := filepath.Dir(dir)
@@ -105,7 +169,7 @@ func modulesDir() (string, error) {
 	}
 }
 
-// versionDir is named by what decides the binaries' content: the pinned modules, and the assets given.
+// versionDir is named by what decides the binaries' content: the pinned modules.
 func versionDir() (string, error) {
 	base, err := CacheDir()
 	if err != nil {
@@ -125,123 +189,26 @@ func versionDir() (string, error) {
 			sum.Write(text)
 		}
 	}
-	sum.Write([]byte(os.Getenv("KUBEBUILDER_ASSETS")))
-	dir := filepath.Join(base, KubernetesVersion+"-"+hex.EncodeToString(sum.Sum(nil))[:12])
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the cache folder: %w", err)
-	}
-	return dir, nil
+	return filepath.Join(base, KubernetesVersion+"-"+hex.EncodeToString(sum.Sum(nil))[:12]), nil
 }
 
 func missing(dir string, names []string) []program {
 	var out []program
-	for _, name := range names {
-		for _, p := range programs {
-			if p.name != name {
-				continue
-			}
-			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-				out = append(out, p)
-			}
+	for _, p := range programs {
+		if slices.Contains(names, p.name) && !exists(filepath.Join(dir, p.name)) {
+			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// obtain links a program from the given assets or builds it, under a temporary name until it is whole.
-func obtain(ctx context.Context, out io.Writer, dir string, p program, n, of int) error {
-	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-		given := filepath.Join(assets, p.name)
-		if _, err := os.Stat(given); err == nil {
-			report(out, "using %s of KUBEBUILDER_ASSETS (%d of %d)", p.name, n, of)
-			return os.Symlink(given, filepath.Join(dir, p.name))
-		}
-	}
-	src, err := os.MkdirTemp(dir, ".build-")
-	if err != nil {
-		return fmt.Errorf("making a build folder: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(src) }() //nolint:errcheck // only litter in the cache
-	modules, err := modulesDir()
-	if err != nil {
-		return err
-	}
-	built := filepath.Join(src, p.name)
-	if err := build(ctx, out, filepath.Join(modules, p.module), built, p, n, of); err != nil {
-		return err
-	}
-	return os.Rename(built, filepath.Join(dir, p.name))
-}
-
-func build(ctx context.Context, out io.Writer, src, built string, p program, n, of int) error {
-	const stamp = "k8s.io/component-base/version"
-	flags := "-s -w"
-	if p.module == "kubernetes" {
-		major, minor, _ := strings.Cut(strings.TrimPrefix(p.version, "v"), ".")
-		minor, _, _ = strings.Cut(minor, ".")
-		flags += fmt.Sprintf(" -X %[1]s.gitVersion=%[2]s -X %[1]s.gitMajor=%[3]s -X %[1]s.gitMinor=%[4]s", stamp, p.version, major, minor)
-	}
-	cmd := exec.CommandContext(ctx, "nice", "go", "build", "-trimpath", "-mod=readonly", "-ldflags", flags, "-o", built, p.pkg)
-	cmd.Dir = src
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-buildvcs=false", "GOWORK=off")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	begun := time.Now()
-	report(out, "building %s %s from its Go module (%d of %d); kept for the next time", p.name, p.version, n, of)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting the build of %s: %w", p.name, err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
-	tick := time.NewTicker(30 * time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				return fmt.Errorf("building %s %s: %w\n%s", p.name, p.version, errors.Join(err, ctx.Err()), log.String())
-			}
-			report(out, "built %s in %s", p.name, time.Since(begun).Round(time.Second))
-			return nil
-		case <-tick.C:
-			report(out, "  ... still building %s, %s so far", p.name, time.Since(begun).Round(time.Second))
-		}
-	}
-}
-
-// lock takes an exclusive lock on a file; while another process holds it, it says so and waits.
-func lock(ctx context.Context, path string, out io.Writer) (func(), error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("opening the cache's lock: %w", err)
-	}
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for said := false; ; {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { _ = f.Close() }, nil //nolint:errcheck // closing frees the lock
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			_ = f.Close() //nolint:errcheck // the error above is the one to tell
-			return nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		if !said {
-			report(out, "another process is building the same programs; waiting for it (%s)", path)
-			said = true
-		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close() //nolint:errcheck // the error below is the one to tell
-			return nil, fmt.Errorf("waiting for another build: %w", ctx.Err())
-		case <-tick.C:
-		}
-	}
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func report(out io.Writer, format string, args ...any) {
 	if out != nil {
-		_, _ = fmt.Fprintf(out, format+"\n", args...) //nolint:errcheck // a broken terminal must not change the outcome
+		fmt.Fprintf(out, format+"\n", args...)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
-// record tells later runs what this one started, so that what a killed run left behind can be cleaned up. A
-// process is known by its number and its start time, since numbers are used again.
+// record tells later runs what this one started, so that what a killed run left behind can be cleaned up.
 type record struct {
 	path     string
 	Owner    identity            `json:"owner"`
@@ -20,23 +20,31 @@ type record struct {
 	Children map[string]identity `json:"children,omitempty"`
 }
 
+// identity of a process: its number and when it started (clock ticks since boot, and which boot), since numbers
+// are used again.
 type identity struct {
 	PID   int    `json:"pid"`
 	Start string `json:"start"`
+	Boot  string `json:"boot"`
 }
 
-func recordsDir() string { return filepath.Join(os.TempDir(), "assent-controlplane-runs") }
+var errEnded = errors.New("it has ended")
 
-// newRecord registers this process; dir is removed with it, and empty when it is the caller's own.
+// stateDir holds run records and port claims: one folder for each user of this machine.
+func stateDir() string {
+	return filepath.Join(os.TempDir(), "assent-controlplane-"+strconv.Itoa(os.Getuid()))
+}
+
+// newRecord registers this process. dir is removed when it dies; empty when the folder is the caller's own.
 func newRecord(dir string) (*record, error) {
-	if err := os.MkdirAll(recordsDir(), 0o755); err != nil {
+	if err := os.MkdirAll(stateDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of run records: %w", err)
 	}
 	self, err := identify(os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(recordsDir(), "run-*.json")
+	f, err := os.CreateTemp(stateDir(), "run-*.json")
 	if err != nil {
 		return nil, fmt.Errorf("making a run record: %w", err)
 	}
@@ -44,8 +52,12 @@ func newRecord(dir string) (*record, error) {
 	return r, errors.Join(f.Close(), r.write())
 }
 
+// add notes a child. One that has ended already is not noted, and not an error: who waits for it shows its log.
 func (r *record) add(name string, pid int) error {
 	child, err := identify(pid)
+	if errors.Is(err, errEnded) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -56,21 +68,29 @@ func (r *record) add(name string, pid int) error {
 func (r *record) write() error {
 	text, err := json.Marshal(r)
 	if err != nil {
-		return fmt.Errorf("writing a run record: %w", err)
+		return fmt.Errorf("encoding a run record: %w", err)
 	}
 	part := r.path + ".part"
 	if err := os.WriteFile(part, text, 0o600); err != nil {
 		return fmt.Errorf("writing a run record: %w", err)
 	}
-	return os.Rename(part, r.path)
+	if err := os.Rename(part, r.path); err != nil {
+		return fmt.Errorf("writing a run record: %w", err)
+	}
+	return nil
 }
 
-func (r *record) remove() error { return os.Remove(r.path) }
+func (r *record) remove() error {
+	if err := os.Remove(r.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing a run record: %w", err)
+	}
+	return nil
+}
 
 // sweep kills the left-over children of runs whose owner is dead and removes their data. It returns how many
 // such runs there were.
 func sweep() (int, error) {
-	paths, err := filepath.Glob(filepath.Join(recordsDir(), "run-*.json"))
+	paths, err := filepath.Glob(filepath.Join(stateDir(), "run-*.json"))
 	if err != nil {
 		return 0, fmt.Errorf("listing run records: %w", err)
 	}
@@ -80,43 +100,73 @@ func sweep() (int, error) {
 		if err != nil {
 			continue // removed by its owner in the meantime
 		}
-		r := &record{}
+		r := &record{path: path}
 		if json.Unmarshal(text, r) != nil || r.Owner.PID == 0 || r.Owner.alive() {
 			continue // being written, or in use
 		}
-		for _, child := range r.Children {
-			if child.alive() {
-				_ = syscall.Kill(-child.PID, syscall.SIGKILL) //nolint:errcheck // already gone is fine
-			}
-		}
-		if r.Dir != "" {
-			if err := os.RemoveAll(r.Dir); err != nil {
-				return n, fmt.Errorf("removing the data of a killed run: %w", err)
-			}
+		if err := r.cleanUp(); err != nil {
+			return n, fmt.Errorf("cleaning up after a killed run: %w", err)
 		}
 		n++
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return n, fmt.Errorf("removing a run record: %w", err)
-		}
 	}
 	return n, nil
 }
 
-func (i identity) alive() bool {
-	now, err := identify(i.PID)
-	return err == nil && now.Start == i.Start
+func (r *record) cleanUp() error {
+	for name, child := range r.Children {
+		if err := child.kill(); err != nil {
+			return fmt.Errorf("ending its %s: %w", name, err)
+		}
+	}
+	if r.Dir != "" {
+		if err := os.RemoveAll(r.Dir); err != nil {
+			return fmt.Errorf("removing its data: %w", err)
+		}
+	}
+	return r.remove()
 }
 
-// identify reads a process's start time from field 22 of /proc/<pid>/stat; a zombie counts as dead.
+// kill ends the process group of a component and returns when the process is gone: until then it may write.
+func (i identity) kill() error {
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for i.alive() {
+		if err := syscall.Kill(-i.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("killing process %d: %w", i.PID, err)
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return fmt.Errorf("killing process %d: still there", i.PID)
+		}
+	}
+	return nil
+}
+
+func (i identity) alive() bool {
+	now, err := identify(i.PID)
+	return err == nil && now == i
+}
+
+// identify reads a process's start time from field 22 of /proc/<pid>/stat (proc(5)). A zombie has ended.
 func identify(pid int) (identity, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		err = errEnded
+	}
 	if err != nil {
 		return identity{}, fmt.Errorf("looking at process %d: %w", pid, err)
 	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 20 || fields[0] == "Z" {
-		return identity{}, fmt.Errorf("looking at process %d: it has ended", pid)
+	// The name before the last ")" may hold spaces and parentheses itself.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
+		return identity{}, fmt.Errorf("looking at process %d: %w", pid, errEnded)
 	}
-	return identity{PID: pid, Start: fields[19]}, nil
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return identity{}, fmt.Errorf("finding out which boot this is: %w", err)
+	}
+	return identity{PID: pid, Start: fields[19], Boot: strings.TrimSpace(string(boot))}, nil
 }
