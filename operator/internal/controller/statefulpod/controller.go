@@ -17,7 +17,9 @@ import (
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/operator/internal/kube"
+	"assent.dev/assent/operator/internal/plan/approval"
 	plan "assent.dev/assent/operator/internal/plan/statefulpod"
+	"assent.dev/assent/operator/internal/session"
 )
 
 // +kubebuilder:rbac:groups=assent.dev,resources=statefulpods,verbs=get;list;watch
@@ -68,11 +70,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if err != nil || !stands {
 			return reconcile.Result{}, err
 		}
+		c.settleSeen(in)
 		p = plan.Make(in)
 	}
 	if acts(p) {
 		if err := c.apply(ctx, in, p); err != nil {
-			return c.settle(req.NamespacedName, err)
+			return c.settle(ctx, in, err)
 		}
 		c.trouble.forget(req.NamespacedName)
 		if in, ok, err = c.observe(ctx, c.deps.Live, req.NamespacedName); err != nil || !ok {
@@ -100,16 +103,33 @@ func next(p plan.Plan) time.Duration {
 	return p.Wake
 }
 
+// settleSeen tells the register when a live look shows that an act of unknown outcome has happened.
+func (c *Controller) settleSeen(in plan.Input) {
+	if in.Approval == nil || in.Approval.Phase != approval.Unknown {
+		return
+	}
+	pod := in.Pod
+	if !plan.Owned(in.Identity, pod) {
+		pod = nil
+	}
+	if plan.EvidenceOf(in.Identity, pod) == plan.Acted {
+		c.deps.Approvals.Settle(in.Approval.Decision, session.Done)
+		in.Approval.Phase = approval.Acted
+	}
+}
+
 // settle tells apart what an error means: looked at again, shown to people, nothing to do, or a fault.
-func (c *Controller) settle(key types.NamespacedName, err error) (reconcile.Result, error) {
+func (c *Controller) settle(ctx context.Context, in plan.Input, err error) (reconcile.Result, error) {
 	switch {
 	case kube.IsNamespaceTerminating(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	case refused(err):
-		wait := c.trouble.note(key, fmt.Sprintf("the API server refuses: %v", err))
-		return reconcile.Result{RequeueAfter: min(wait, conflictRetry)}, nil
+		in.Trouble = fmt.Sprintf("the API server refuses: %v", err)
+		wait := c.trouble.note(client.ObjectKeyFromObject(in.Identity), in.Trouble)
+		_, err := c.writeStatus(ctx, in, plan.Make(in))
+		return reconcile.Result{RequeueAfter: wait}, err
 	}
 	return reconcile.Result{}, err
 }
