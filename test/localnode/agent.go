@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -352,6 +351,3 @@ func (a *Agent) services() map[string]string {
 		"KUBERNETES_PORT": "tcp://" + net.JoinHostPort(host, port),
 	}
 }
-
-// Capacity is what a node has when nothing else is said: enough that capacity never decides.
-func Capacity() corev1.ResourceList { return defaultCapacity() }

@@ -23,7 +23,8 @@ type Node struct {
 	Zone   string
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Capacity is what the scheduler may hand out; nothing enforces it. Default: see Capacity.
+	// Capacity is what the scheduler may hand out; nothing enforces it. The default is so much that it never decides:
+	// 64 CPUs, 256 GiB of memory, 1 TiB of disk, 250 pods.
 	Capacity corev1.ResourceList
 }
 

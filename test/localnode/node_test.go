@@ -314,7 +314,7 @@ func TestAProcessOfAKilledAgentIsKilledByTheNext(t *testing.T) {
 	w.eventually("both run", func() bool { return len(processesOf(w.dir)) >= 2 })
 	require.NoError(t, cmd.Process.Signal(syscall.SIGKILL))
 	require.ErrorContains(t, cmd.Wait(), "killed")
-	w.eventually("the grandchild is left over", func() bool { return len(processesOf(w.dir)) >= 1 })
+	w.eventually("only the grandchild is left over", func() bool { return len(processesOf(w.dir)) == 1 })
 	w.start(w.cp.Config(), []Node{{Name: "orphans-a"}})
 	w.until("p", "ready again", func(p *corev1.Pod) bool { return ready(p) && main0(p).RestartCount == 1 })
 	w.eventually("only the new ones run", func() bool { return len(processesOf(w.dir)) == 2 })

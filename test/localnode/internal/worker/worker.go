@@ -87,7 +87,7 @@ type Worker struct {
 func New(n *Node, pod *corev1.Pod) *Worker {
 	w := &Worker{
 		node: n, pod: pod, mail: make(chan func()), over: make(chan struct{}),
-		writer: newWriter(n.Client.CoreV1().Pods(pod.Namespace), n.Clock, pod),
+		writer: newWriter(n, pod),
 		last:   *pod.Status.DeepCopy(), born: n.Clock.Now(),
 	}
 	w.inits = containers(pod.Spec.InitContainers, pod.Status.InitContainerStatuses, true, pod.Spec.RestartPolicy, n.Clock.Now())

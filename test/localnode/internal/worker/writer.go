@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,7 @@ import (
 type writer struct {
 	pods  corev1client.PodInterface
 	clock clock.Clock
+	log   logr.Logger
 	name  string
 	uid   types.UID
 
@@ -30,8 +32,11 @@ type writer struct {
 	wake chan struct{}
 }
 
-func newWriter(pods corev1client.PodInterface, c clock.Clock, pod *corev1.Pod) *writer {
-	return &writer{pods: pods, clock: c, name: pod.Name, uid: pod.UID, wake: make(chan struct{}, 1)}
+func newWriter(n *Node, pod *corev1.Pod) *writer {
+	return &writer{
+		pods: n.Client.CoreV1().Pods(pod.Namespace), clock: n.Clock, log: n.Log,
+		name: pod.Name, uid: pod.UID, wake: make(chan struct{}, 1),
+	}
 }
 
 // set hands over the status to write. It never blocks.
@@ -77,12 +82,25 @@ func (w *writer) remove(ctx context.Context, last corev1.PodStatus) {
 	})
 }
 
+// maxConflicts is after how many conflicts in a row another object is taken to have the name: a patch or a delete
+// without a resourceVersion conflicts for its UID, and only rarely for too much traffic on the object.
+const maxConflicts = 4
+
 // untilDone repeats a write until it succeeds, its object is gone or replaced, it can never succeed, or ctx ends.
 func (w *writer) untilDone(ctx context.Context, write func() error) {
-	pause := 100 * time.Millisecond
+	pause, conflicts := 100*time.Millisecond, 0
 	for {
 		err := write()
-		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		if apierrors.IsConflict(err) {
+			conflicts++
+		}
+		if err == nil || apierrors.IsNotFound(err) || conflicts == maxConflicts || ctx.Err() != nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			w.log.Error(err, "writing to the API server", "pod", w.name)
+		}
+		if apierrors.IsInvalid(err) {
 			return
 		}
 		t := w.clock.NewTimer(pause)
