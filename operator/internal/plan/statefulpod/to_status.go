@@ -119,23 +119,22 @@ func setConditions(in Input, pod *corev1.Pod, a Availability, next *v1alpha1.Sta
 			set(v1alpha1.ConditionClaimsReady, false, reasonClaimsWait, c.waits)
 		}
 	}
-	if cause := lost(in, pod); cause != "" {
+	if cause := lost(in, next.PodUID, pod); cause != "" {
 		set(v1alpha1.ConditionPodLost, true, reasonRemoved, cause)
 	} else if a.Available && meta.FindStatusCondition(next.Conditions, v1alpha1.ConditionPodLost) != nil {
 		set(v1alpha1.ConditionPodLost, false, reasonBack, "")
 	}
 }
 
-// lost tells that a Pod which was recorded is going or gone though nobody was allowed to take it, and why.
-func lost(in Input, pod *corev1.Pod) string {
-	old := in.Identity.Status
-	if old.PodUID == "" || in.Identity.Spec.State != v1alpha1.Running || allowed(in.Identity, old.PodUID) {
+// lost tells that the Pod with the recorded UID is going or gone though nobody was allowed to take it, and why.
+func lost(in Input, uid string, pod *corev1.Pod) string {
+	if uid == "" || in.Identity.Spec.State != v1alpha1.Running || allowed(in.Identity, uid) {
 		return ""
 	}
 	switch {
 	case pod == nil:
 		return "the Pod is gone, removed by somebody else"
-	case string(pod.UID) == old.PodUID && pod.DeletionTimestamp != nil, string(pod.UID) == old.PodUID && terminal(pod):
+	case pod.DeletionTimestamp != nil, terminal(pod):
 		return "the Pod was stopped by somebody else" + why(pod)
 	}
 	return ""
