@@ -4,9 +4,11 @@ package main
 import (
 	"os"
 
+	"github.com/google/uuid"
+
 	"assent.dev/assent/acm/internal/cli"
 )
 
 func main() {
-	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(cli.Main(os.Args[1:], cli.Env{Stdout: os.Stdout, Stderr: os.Stderr, NewID: uuid.NewString}))
 }

@@ -20,7 +20,7 @@ const bundles = "../../../bundles"
 // acm runs the command and gives its exit code and what it printed.
 func acm(args ...string) (int, string) {
 	var out bytes.Buffer
-	code := Main(args, &out, &out)
+	code := Main(args, Env{Stdout: &out, Stderr: &out})
 	return code, out.String()
 }
 
@@ -209,7 +209,7 @@ func TestTheREADMENamesEveryReasonCodeAndEveryFlag(t *testing.T) {
 	for i := 1; i < values.Len(); i++ {
 		require.Contains(t, text, "`"+acmv1.ReasonCode(values.Get(i).Number()).Code()+"`")
 	}
-	for _, sub := range command().Commands() {
+	for _, sub := range command(Env{}).Commands() {
 		if sub.Name() == "serve" {
 			sub.Flags().VisitAll(func(f *pflag.Flag) { require.Contains(t, text, "`--"+f.Name+"` | ") })
 		}

@@ -17,29 +17,36 @@ import (
 // errFailed ends the command with exit code 1 after everything worth saying was printed.
 var errFailed = errors.New("failed")
 
+// Env is what the process gives the command.
+type Env struct {
+	Stdout, Stderr io.Writer
+	// NewID gives a name that is unique for ever: for this process in Leases, and for decisions.
+	NewID func() string
+}
+
 // Main runs the command with its arguments and gives the exit code: 0, or 1 after an error, which it prints.
-func Main(args []string, stdout, stderr io.Writer) int {
-	root := command()
+func Main(args []string, env Env) int {
+	root := command(env)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
 	if err := root.Execute(); err != nil {
 		if !errors.Is(err, errFailed) {
-			fmt.Fprintln(stderr, "acm:", err)
+			fmt.Fprintln(env.Stderr, "acm:", err)
 		}
 		return 1
 	}
 	return 0
 }
 
-func command() *cobra.Command {
+func command(env Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "acm",
 		Short:         "Decides whether a pod of a stateful application may be touched now",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(evalCommand(), testCommand(), versionCommand())
+	root.AddCommand(serveCommand(env), evalCommand(), testCommand(), versionCommand())
 	return root
 }
 

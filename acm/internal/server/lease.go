@@ -20,6 +20,8 @@ import (
 	"assent.dev/assent/acm/internal/decision"
 )
 
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=assent-system
+
 // LeaseAPI is the part of client-go's LeaseInterface, of the ACM's own namespace, that is used.
 type LeaseAPI interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
