@@ -53,8 +53,9 @@ type Ledger struct {
 	complete     bool
 	session      Session
 	superseded   []string
+	// number is the newest request's; answer is its, nil while it is being decided.
+	number       uint64
 	answer       *Answer
-	answered     bool
 	reservations map[string]*Reservation
 	owner        map[string]string
 	repairs      map[string]bool
@@ -70,6 +71,14 @@ func NewLedger(expiresAfter time.Duration, epoch int64, first bool, now time.Tim
 		expiresAfter: expiresAfter, epoch: epoch, begun: now, since: now, complete: first,
 		reservations: map[string]*Reservation{}, owner: map[string]string{}, repairs: map[string]bool{}, parked: map[Step]parked{},
 	}
+}
+
+// Copy is a ledger with the same reservations and history, to try things on.
+func (l *Ledger) Copy() *Ledger {
+	c := *l
+	c.reservations, c.owner, c.repairs = maps.Clone(l.reservations), maps.Clone(l.owner), maps.Clone(l.repairs)
+	c.parked, c.history = map[Step]parked{}, slices.Clone(l.history)
+	return &c
 }
 
 // Epoch is the number of the Lease's term.
@@ -91,19 +100,20 @@ func (l *Ledger) Open(s *State, now time.Time) Opening {
 	if refused := l.openSession(s); refused != nil {
 		return Opening{Refused: refused}
 	}
-	if l.answered && s.RequestNumber == l.answer.RequestNumber {
+	if l.answer != nil && s.RequestNumber == l.number {
 		l.extend(now)
 		return Opening{Repeat: l.answer}
 	}
-	if l.answered && s.RequestNumber < l.answer.RequestNumber {
-		return Opening{Refused: &MachineryError{Code: CodeSessionSuperseded, Message: "a newer request of this session has been answered"}}
+	if s.RequestNumber < l.number {
+		return Opening{Refused: &MachineryError{Code: CodeSessionSuperseded, Message: "a newer request of this session has been asked"}}
 	}
+	l.number, l.answer = s.RequestNumber, nil
 	l.settle(s, now)
 	if starting := l.starting(s, now); starting != nil {
 		// The request is spent: a repeat must not be judged otherwise than it was.
 		return Opening{Refused: starting}
 	}
-	return Opening{Flight: l.flight(s)}
+	return Opening{Flight: l.Flight(s)}
 }
 
 // openSession follows the operator's leadership: a lower term, or a session that another of the
@@ -121,7 +131,7 @@ func (l *Ledger) openSession(s *State) *MachineryError {
 		l.superseded = append(l.superseded, l.session.ID)
 		l.superseded = l.superseded[max(0, len(l.superseded)-sessionMemory):]
 	}
-	l.session, l.answer, l.answered = s.Session, nil, false
+	l.session, l.number, l.answer = s.Session, 0, nil
 	return nil
 }
 
@@ -196,8 +206,8 @@ func (l *Ledger) starting(s *State, now time.Time) *MachineryError {
 	}
 }
 
-// flight is what the operator reports, then what it holds, then what an earlier session may still do.
-func (l *Ledger) flight(s *State) *Flight {
+// Flight is what the operator reports, then what it holds, then what an earlier session may still do.
+func (l *Ledger) Flight(s *State) *Flight {
 	f := NewFlight()
 	for i := range s.Instances {
 		if in := &s.Instances[i]; in.State.InFlight() {
@@ -245,10 +255,10 @@ func (l *Ledger) Reserve(f *Flight, i *Instance, id string, repair bool, now tim
 
 // Close remembers the answer. One to a superseded session or an older request is not kept.
 func (l *Ledger) Close(a *Answer) {
-	if a.SessionID != l.session.ID || l.answered && a.RequestNumber < l.answer.RequestNumber {
+	if a.SessionID != l.session.ID || a.RequestNumber != l.number {
 		return
 	}
-	l.answer, l.answered = a, true
+	l.answer = a
 	for i := range a.Decisions {
 		if r := l.reservations[a.Decisions[i].ID]; r != nil {
 			r.decision = &a.Decisions[i]
@@ -269,9 +279,6 @@ func (l *Ledger) Held(step Step, now time.Time) *Decision {
 	}
 	return nil
 }
-
-// Last is the answer to the request before, nil when there is none in this session.
-func (l *Ledger) Last() *Answer { return l.answer }
 
 // ExpiresAfter is how long an approval may be acted on.
 func (l *Ledger) ExpiresAfter() time.Duration { return l.expiresAfter }
