@@ -38,7 +38,7 @@ import (
 const leaseName = "assent-operator"
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update,namespace=assent-system
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=assent-system
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=assent-system
 
 // watched is everything that a cache is kept of.
 var watched = []client.Object{

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/yaml"
 
 	"assent.dev/assent/operator/api/v1alpha1"
@@ -19,7 +21,10 @@ import (
 	"assent.dev/assent/test/install"
 )
 
-func TestMain(m *testing.M) { controlplane.Main(m) }
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	controlplane.Main(m)
+}
 
 // cluster is a control plane with the CRDs and the default layer applied, and an administrator's client. Owner
 // references are checked as strict clusters do, so that a missing right to set finalizers shows.
