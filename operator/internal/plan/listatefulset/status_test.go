@@ -163,3 +163,11 @@ func TestTheCurrentRevisionIsTheLastThatAllPodsHadInCommon(t *testing.T) {
 	w.settle()
 	require.Equal(t, revisionOf("b"), w.Set.Status.CurrentRevision)
 }
+
+func TestAPodThatMayBeTakenAwayDoesNotCountAsAvailable(t *testing.T) {
+	w := set("db", 3, "a").settle()
+	w.Pods[2].Spec.Grant = &v1alpha1.Grant{Stage: v1alpha1.StageRemove, Decision: "d2"}
+	require.Equal(t, int32(2), Make(w.Input).Status.AvailableReplicas)
+	w.Pods[2].Status.Finished = "d2"
+	require.Equal(t, int32(3), Make(w.Input).Status.AvailableReplicas)
+}

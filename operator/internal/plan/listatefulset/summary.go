@@ -160,7 +160,7 @@ func (v *view) unavailable() string {
 	pods := podsByIndex(v.in.Pods)
 	var lines []string
 	for i := range v.wanted {
-		if p := pods[i]; p != nil && !p.Status.Available {
+		if p := pods[i]; p != nil && !available(p) {
 			message := p.Status.Message
 			if message == "" {
 				message = "not available"

@@ -84,7 +84,7 @@ func (v *view) countPods() {
 		if p.Spec.State != v1alpha1.Running || p.Spec.Index >= v.wanted {
 			continue
 		}
-		if p.Status.Available {
+		if available(p) {
 			v.avail++
 			if v.facts.revisions.equal[p.Status.PodRevision] && v.facts.revisions.equal[p.Spec.Revision] {
 				v.updated++
@@ -101,6 +101,13 @@ func (v *view) countPods() {
 		}
 	}
 	slices.Sort(v.late)
+}
+
+// available says whether a pod counts. While a grant to take it away is open, its status may be some seconds old.
+func available(p *v1alpha1.StatefulPod) bool {
+	g := p.Spec.Grant
+	leaving := g != nil && g.Stage != v1alpha1.StageAdd && g.Decision != p.Status.Finished
+	return p.Status.Available && !leaving
 }
 
 // unclaimed says whether the staged blocks differ from the identities and no Operation covers it yet.
