@@ -48,7 +48,7 @@ func TestEnvironmentArgumentsAndFilesTellAPodWhoItIs(t *testing.T) {
 	volumes := filepath.Join(w.dir, "nodes", "whoami-a", "pods", string(p.UID), "volumes")
 	out := w.log("p-2", "args:")
 	for _, line := range []string{
-		"POD_NAME=p-2", "POD_NAMESPACE=whoami", "POD_UID=" + string(p.UID), "POD_IP=127.0.61.3", "HOST_IP=127.0.0.1", "NODE=whoami-a",
+		"POD_NAME=p-2", "POD_NAMESPACE=" + w.namespace, "POD_UID=" + string(p.UID), "POD_IP=127.0.61.3", "HOST_IP=127.0.0.1", "NODE=whoami-a",
 		"INDEX=2", "SUBNET=127.0.61.0/24", "URL=http://127.0.61.3:2380", "FROM_COLOR=red", "PASSWORD=xyzzy", "HOSTNAME=p-2",
 		"CONFIG=" + volumes + "/conf/app.conf", "ASSENT_MOUNT_DATA=" + volumes + "/data",
 		"args: --listen=127.0.61.3:80 --data=" + volumes + "/data/x $(NOPE) $(POD_IP)",
@@ -184,7 +184,7 @@ func TestTwoPodsOnOneAddressTellWhoHasItAndTheSecondWaits(t *testing.T) {
 	w.until("first", "ready", ready)
 	w.create(pod("second", "clash-b", as("polite"), at("127.0.62.0/24", 0)))
 	p := w.until("second", "blocked", func(p *corev1.Pod) bool { return p.Status.Reason == "AddressInUse" })
-	require.Equal(t, "address 127.0.62.1 is in use by pod clash/first", p.Status.Message)
+	require.Equal(t, "address 127.0.62.1 is in use by pod "+w.namespace+"/first", p.Status.Message)
 	require.Equal(t, corev1.PodPending, p.Status.Phase)
 	w.delete("first")
 	p = w.until("second", "ready", ready)

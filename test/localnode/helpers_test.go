@@ -30,6 +30,7 @@ type world struct {
 	t         *testing.T
 	cp        *controlplane.ControlPlane
 	client    kubernetes.Interface
+	prefix    string
 	namespace string
 	agent     *Agent
 	dir       string
@@ -38,16 +39,22 @@ type world struct {
 // newWorld starts an agent with the nodes; names get the test's prefix, so that tests do not meet.
 func newWorld(t *testing.T, prefix string, nodes []Node, edit ...func(*Options)) *world {
 	t.Helper()
-	w := &world{t: t, cp: controlplane.ForTest(t), namespace: prefix}
+	w := &world{t: t, cp: controlplane.ForTest(t), prefix: prefix}
 	cfg := w.cp.Config()
 	cfg.QPS = -1
 	client, err := kubernetes.NewForConfig(cfg)
 	require.NoError(t, err)
 	w.client = client
-	_, err = client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: prefix}}, metav1.CreateOptions{})
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix + "-"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
+	w.namespace = ns.Name
+	t.Cleanup(func() {
+		// A later agent with a node of the same name would boot them.
+		now := int64(0)
+		require.NoError(t, client.CoreV1().Pods(w.namespace).DeleteCollection(context.Background(), metav1.DeleteOptions{GracePeriodSeconds: &now}, metav1.ListOptions{}))
+	})
 	w.eventually("the default service account", func() bool {
-		_, err := client.CoreV1().ServiceAccounts(prefix).Get(t.Context(), "default", metav1.GetOptions{})
+		_, err := client.CoreV1().ServiceAccounts(w.namespace).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
 	// Short, because paths of sockets and the like are.
@@ -209,7 +216,7 @@ func at(subnet string, index int) func(*corev1.Pod) {
 // scheduled leaves the choice of the node to the scheduler, among those labeled with the world's name.
 func (w *world) scheduled(p *corev1.Pod) {
 	p.Spec.NodeName = ""
-	p.Spec.NodeSelector = map[string]string{"world": w.namespace}
+	p.Spec.NodeSelector = map[string]string{"world": w.prefix}
 }
 
 func (w *world) claim(name string) func(*corev1.Pod) {

@@ -95,7 +95,7 @@ func TestACrashingContainerIsRestartedWithBackOffAndCounted(t *testing.T) {
 		return s != nil && s.Reason == "CrashLoopBackOff" && main0(p).RestartCount >= 2
 	})
 	c := main0(p)
-	require.Contains(t, c.State.Waiting.Message, "restarting failed container=main pod=p_crashloop")
+	require.Contains(t, c.State.Waiting.Message, "restarting failed container=main pod=p_"+w.namespace)
 	require.EqualValues(t, 3, c.LastTerminationState.Terminated.ExitCode)
 	require.Equal(t, "Error", c.LastTerminationState.Terminated.Reason)
 	require.Equal(t, corev1.PodRunning, p.Status.Phase)

@@ -168,11 +168,11 @@ func TestTheAgentNeedsNoMoreRightsThanItsClusterRole(t *testing.T) {
 	require.NoError(t, w.agent.Stop())
 	_, err := w.client.CoreV1().ServiceAccounts(w.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = w.client.RbacV1().ClusterRoles().Create(ctx, ClusterRole("localnode-test"), metav1.CreateOptions{})
+	_, err = w.client.RbacV1().ClusterRoles().Create(ctx, ClusterRole(w.namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	_, err = w.client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "localnode-test"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "localnode-test"},
+		ObjectMeta: metav1.ObjectMeta{Name: w.namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: w.namespace},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "agent"}},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
