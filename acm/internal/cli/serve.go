@@ -63,7 +63,10 @@ func serveCommand(env Env) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return serve(ctx, o, env)
+			log := logr.FromSlogHandler(slog.NewJSONHandler(env.Stderr, nil))
+			// client-go's logger belongs to the whole process and may be set only while nothing runs.
+			klog.SetLogger(log.WithName("client-go"))
+			return serve(ctx, o, env, log)
 		},
 	}
 	f := cmd.Flags()
@@ -82,9 +85,7 @@ func serveCommand(env Env) *cobra.Command {
 	return cmd
 }
 
-func serve(ctx context.Context, o serveOptions, env Env) error {
-	log := logr.FromSlogHandler(slog.NewJSONHandler(env.Stderr, nil))
-	klog.SetLogger(log.WithName("client-go"))
+func serve(ctx context.Context, o serveOptions, env Env, log logr.Logger) error {
 	out, closeOut, err := openDecisionLog(o.decisionLog, env.Stdout)
 	if err != nil {
 		return err

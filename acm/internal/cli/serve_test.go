@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -81,7 +83,7 @@ func startServe(t *testing.T, kubeconfig, namespace, id string, dir string) *ser
 	}}
 	go func() {
 		ended <- serve(ctx, serveOptions{bundles: dir, listen: listen, health: health, metrics: metrics, kubeconfig: kubeconfig,
-			namespace: namespace, decisionLog: "-"}, env)
+			namespace: namespace, decisionLog: "-"}, env, logr.FromSlogHandler(slog.NewJSONHandler(out, nil)))
 	}()
 	conn, err := grpc.NewClient(listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
