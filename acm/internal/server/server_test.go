@@ -407,3 +407,24 @@ func TestManyApplicationsAtOnceDoNotDisturbEachOther(t *testing.T) {
 	}
 	require.Len(t, w.leases.objects, 10)
 }
+
+func TestPreviewAnswersInOrderAndReservesNothing(t *testing.T) {
+	w := acm(t, "a", newLeases(), approving())
+	opened(t, w)
+	ask := &acmv1.PreviewRequest{Application: &acmv1.Application{Namespace: "default", Name: "etcd"}, Type: acmv1.OperationType_OPERATION_TYPE_DISRUPTION,
+		Pods: []string{"etcd-1", "etcd-2", "no-such-pod"}}
+	for range 2 {
+		r, err := w.acm.Preview(t.Context(), ask)
+		require.NoError(t, err)
+		require.Len(t, r.GetDecisions(), 2)
+		require.Equal(t, acmv1.Verdict_VERDICT_APPROVE, r.GetDecisions()[0].GetVerdict())
+		require.Equal(t, "cap.full", r.GetDecisions()[1].GetReasons()[0].GetCode(), "as if the one before it were in flight")
+		require.Empty(t, w.reservations())
+	}
+	ask.Pods = nil
+	_, err := w.acm.Preview(t.Context(), ask)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+	ask.Node, ask.Type = "n", 0
+	_, err = w.acm.Preview(t.Context(), ask)
+	require.Equal(t, codes.InvalidArgument, status.Code(err))
+}
