@@ -18,6 +18,7 @@ type Cache struct {
 	scheme  *runtime.Scheme
 	objects map[id]client.Object
 	queues  map[schema.GroupVersionKind][]Change
+	stop    func()
 }
 
 // NewCache lists everything as it is now and follows the changes from here on.
@@ -26,9 +27,12 @@ func (s *Server) NewCache() *Cache {
 	for i, o := range s.objects {
 		c.objects[i] = o.DeepCopyObject().(client.Object)
 	}
-	s.Watch(func(ch Change) { c.queues[ch.GVK] = append(c.queues[ch.GVK], ch) })
+	c.stop = s.Watch(func(ch Change) { c.queues[ch.GVK] = append(c.queues[ch.GVK], ch) })
 	return c
 }
+
+// Stop ends the watch: nothing new arrives anymore.
+func (c *Cache) Stop() { c.stop() }
 
 // Pending returns the kinds that have undelivered changes, sorted by name.
 func (c *Cache) Pending() []schema.GroupVersionKind {

@@ -85,7 +85,12 @@ type Server struct {
 	objects map[id]client.Object
 	version int64
 	uids    int
-	watches []func(Change)
+	watches []*watch
+}
+
+type watch struct {
+	see   func(Change)
+	ended bool
 }
 
 // New makes an empty server.
@@ -93,8 +98,15 @@ func New(scheme *runtime.Scheme, clock clock.PassiveClock) *Server {
 	return &Server{scheme: scheme, clock: clock, objects: map[id]client.Object{}}
 }
 
-// Watch calls f with every change from now on, in order.
-func (s *Server) Watch(f func(Change)) { s.watches = append(s.watches, f) }
+// Watch calls f with every change from now on, in order, until the returned function is called.
+func (s *Server) Watch(f func(Change)) (stop func()) {
+	w := &watch{see: f}
+	s.watches = append(s.watches, w)
+	return func() { w.ended = true }
+}
+
+// Version is the resourceVersion of the last write.
+func (s *Server) Version() int64 { return s.version }
 
 // Objects returns copies of all objects of a kind in a stable order.
 func (s *Server) Objects(gvk schema.GroupVersionKind) []client.Object {
@@ -256,8 +268,11 @@ func (s *Server) store(w Write, i id, answer client.Object) error {
 			copyInto(answer, w.After)
 		}
 	}
-	for _, f := range s.watches {
-		f(Change{GVK: change.GVK, Object: change.Object.DeepCopyObject().(client.Object), Deleted: change.Deleted})
+	for _, w := range s.watches {
+		if w.ended {
+			continue
+		}
+		w.see(Change{GVK: change.GVK, Object: change.Object.DeepCopyObject().(client.Object), Deleted: change.Deleted})
 	}
 	if s.Hooks.Stored != nil {
 		return s.Hooks.Stored(w)
@@ -265,9 +280,19 @@ func (s *Server) store(w Write, i id, answer client.Object) error {
 	return nil
 }
 
-// CollectGarbage removes, in the background as the real collector does, everything whose owner is gone. It tells
-// whether it removed anything.
-func (s *Server) CollectGarbage() bool {
+// HasGarbage says whether there is anything for CollectGarbage to remove.
+func (s *Server) HasGarbage() bool { return len(s.garbage()) > 0 }
+
+// CollectGarbage removes, in the background as the real collector does, everything whose owner is gone.
+func (s *Server) CollectGarbage() {
+	for _, i := range s.garbage() {
+		// The collector retries until it succeeds; a refusal by a hook leaves the object for the next round.
+		_ = s.delete("garbage-collector", s.objects[i], nil, nil) //nolint:errcheck // see above
+	}
+}
+
+// garbage lists what has owners and none that lives, in a stable order.
+func (s *Server) garbage() []id {
 	alive := map[types.UID]bool{}
 	for _, o := range s.objects {
 		alive[o.GetUID()] = true
@@ -286,11 +311,7 @@ func (s *Server) CollectGarbage() bool {
 	sort.Slice(doomed, func(a, b int) bool {
 		return doomed[a].gvk.Kind+doomed[a].key.String() < doomed[b].gvk.Kind+doomed[b].key.String()
 	})
-	for _, i := range doomed {
-		// The collector retries until it succeeds; a refusal by a hook leaves the object for the next round.
-		_ = s.delete("garbage-collector", s.objects[i], nil, nil) //nolint:errcheck // see above
-	}
-	return len(doomed) > 0
+	return doomed
 }
 
 func (s *Server) namespaceTerminating(name string) bool {

@@ -97,9 +97,10 @@ func TestGarbageFollowsItsOwner(t *testing.T) {
 	p := pod("db-0")
 	p.OwnerReferences = []metav1.OwnerReference{{UID: sp.UID, Name: sp.Name, Kind: "StatefulPod", APIVersion: "assent.dev/v1alpha1"}}
 	require.NoError(t, c.Create(context.Background(), p))
-	require.False(t, s.CollectGarbage())
+	require.False(t, s.HasGarbage())
 	require.NoError(t, c.Delete(context.Background(), sp))
-	require.True(t, s.CollectGarbage())
+	require.True(t, s.HasGarbage())
+	s.CollectGarbage()
 	require.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(p), p))
 	require.NotNil(t, p.DeletionTimestamp)
 }

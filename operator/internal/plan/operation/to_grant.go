@@ -91,7 +91,27 @@ func (w *world) obstacle(i *instance) v1alpha1.Reason {
 	if s := w.holder(i.at()); s != nil && s.Spec.Grant.Operation != i.op.Name {
 		return v1alpha1.Reason{Code: question.CodePodBusy, Message: fmt.Sprintf("Operation %s has the pod; asked once that has ended", s.Spec.Grant.Operation)}
 	}
+	if s := w.leaving(i); s != nil {
+		return v1alpha1.Reason{Code: question.CodePodBusy, Message: fmt.Sprintf(
+			"Operation %s removes %s; a set loses one pod at a time, so this is asked once that has ended", s.Spec.Grant.Operation, s.Name)}
+	}
 	return v1alpha1.Reason{}
+}
+
+// leaving is another identity of the set whose scale-in is in flight; nil for any other type of instance.
+func (w *world) leaving(i *instance) *v1alpha1.StatefulPod {
+	if i.op.Spec.Type != v1alpha1.ScaleIn {
+		return nil
+	}
+	for place := range w.byIndex {
+		if place.set != i.op.Spec.Set || place.index == i.spec.Index {
+			continue
+		}
+		if s := w.holder(place); s != nil && s.Spec.Grant.Type == v1alpha1.ScaleIn {
+			return s
+		}
+	}
+	return nil
 }
 
 // holder is the identity whose grant holds the index's lock: that of the oldest live incarnation. Nil when it is free.

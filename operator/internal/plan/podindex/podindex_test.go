@@ -144,12 +144,35 @@ func TestOP14AShrinkingSetIsTakenDownOneIndexAtATimeFromTheTop(t *testing.T) {
 		w.store(p)
 		again := Make(w.Input)
 		require.Empty(t, again.Claimed, "a second scale-in while one is open")
-		require.True(t, again.Turn)
+		require.Equal(t, len(order) < 4, again.Turn, "more wait for their turn")
 		w.Pods = slices.DeleteFunc(w.Pods, func(s v1alpha1.StatefulPod) bool { return s.Name == op.Spec.Instances[0].Pod })
 		w.end(op.Name, v1alpha1.Succeeded)
 	}
 	require.Equal(t, []string{"db-4", "db-3", "db-2", "db-1"}, order)
 	require.Empty(t, Make(w.Input).Claimed)
+}
+
+func TestDI10AnIndexThatIsDownIsRemovedBeforeAndBesideOneThatIsUp(t *testing.T) {
+	w := block("db", 0).present("r1", 0).absent(1, 2, 3).pods("r1", 0, 1, 2, 3)
+	up := func(yes bool, indices ...int32) {
+		for i := range w.Pods {
+			if slices.Contains(indices, w.Pods[i].Spec.Index) {
+				w.Pods[i].Status.Available = yes
+			}
+		}
+	}
+	up(true, 0, 1, 2, 3)
+	p := Make(w.Input)
+	require.Equal(t, []string{"db-0-in-1 edit  [db-3]"}, told(p.Claimed))
+	w.store(p)
+	require.Empty(t, Make(w.Input).Claimed, "all are up: one at a time")
+
+	up(false, 1)
+	p = Make(w.Input)
+	require.Equal(t, []string{"db-0-in-2 edit  [db-1]"}, told(p.Claimed), "db-3 may have to wait until db-1 is gone")
+	w.store(p)
+	up(false, 2)
+	require.Empty(t, Make(w.Input).Claimed, "one that is down is enough")
 }
 
 func TestAHigherBlockShrinksFirstAndItsOpenScaleInIsWaitedFor(t *testing.T) {

@@ -82,40 +82,56 @@ func deploymentCause(e v1alpha1.StagedIndex, pod *v1alpha1.StatefulPod) string {
 	return causeRollout
 }
 
-// scaleIn is the one index of the set to remove next: the highest absent one that has an identity, if it is in this
-// block and no block of the set has a scale-in open. later: there is one to remove here, but not yet.
+// scaleIn is the index of the set to remove next, if it is in this block: the highest absent one that has an identity,
+// but one that is down before all that are up. While a scale-in is open nothing else is claimed, except one that is down
+// beside one that is up: the one that is up may have to wait until the other is gone. later: there is one to remove here,
+// but not yet.
 func (l *ledger) scaleIn() (index int32, ok, later bool) {
-	highest, here := int32(-1), int32(-1)
-	open := slices.ContainsFunc(l.claims, hasOpenScaleIn)
+	var next, here *v1alpha1.StatefulPod
+	open, downOpen := false, false
 	for i := range l.in.Blocks {
 		b := &l.in.Blocks[i]
-		mine := b.Spec.Block == l.in.Index.Spec.Block
+		claims, mine := b.Status.Claims, b.Spec.Block == l.in.Index.Spec.Block
 		if mine {
-			b = l.in.Index
-		} else {
-			open = open || slices.ContainsFunc(b.Status.Claims, hasOpenScaleIn)
+			b, claims = l.in.Index, l.claims
 		}
 		for _, e := range b.Spec.Indices {
-			if e.Presence != v1alpha1.Absent || l.pods[e.Index] == nil {
-				continue
-			}
-			highest = max(highest, e.Index)
-			if mine {
-				here = max(here, e.Index)
+			pod := l.pods[e.Index]
+			switch {
+			case holds(claims, v1alpha1.ScaleIn, e.Index):
+				open, downOpen = true, downOpen || pod == nil || !pod.Status.Available
+			case pod == nil, e.Presence != v1alpha1.Absent:
+			default:
+				next = sooner(next, pod)
+				if mine {
+					here = sooner(here, pod)
+				}
 			}
 		}
 	}
-	if here < 0 {
+	if here == nil {
 		return 0, false, false
 	}
-	if open || here != highest {
+	if here != next || downOpen || open && here.Status.Available {
 		return 0, false, true
 	}
-	return here, true, false
+	return here.Spec.Index, true, false
 }
 
-func hasOpenScaleIn(c v1alpha1.Claim) bool {
-	return c.Type == v1alpha1.ScaleIn && slices.ContainsFunc(c.Instances, func(i v1alpha1.ClaimedInstance) bool { return !i.Released })
+// sooner is the one of two pods that is removed first.
+func sooner(a, b *v1alpha1.StatefulPod) *v1alpha1.StatefulPod {
+	switch {
+	case a == nil:
+		return b
+	case a.Status.Available != b.Status.Available:
+		if a.Status.Available {
+			return b
+		}
+		return a
+	case b.Spec.Index > a.Spec.Index:
+		return b
+	}
+	return a
 }
 
 // instance is an index as it is now: its newest incarnation, the highest there ever was when it has no identity.

@@ -1,0 +1,229 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"assent.dev/assent/operator/api/v1alpha1"
+	acmv1 "assent.dev/assent/proto/acm/v1"
+	"assent.dev/assent/test/simulation/apiserver"
+)
+
+// invariants are what must never be otherwise, whatever happens. Each violation is kept with the moment it was seen.
+type invariants struct {
+	w *World
+	// approved decisions as the ACM gave them.
+	approved map[string]approved
+	// removed are pods that the operator deleted, by UID, with the decision; each decision removes one pod, once.
+	removed map[types.UID]string
+	spent   map[string]types.UID
+	// misfortuneAt is when something last happened that nobody was asked about.
+	misfortuneAt time.Time
+	violations   []string
+	// Counters for tests.
+	deletions, approvals, maxDown int
+	verdicts                      map[string]int
+}
+
+type approved struct {
+	operation, pod, session string
+	stage                   acmv1.Stage
+	at                      time.Time
+	until                   time.Time
+}
+
+func newInvariants(w *World) *invariants {
+	return &invariants{w: w, approved: map[string]approved{}, removed: map[types.UID]string{}, spent: map[string]types.UID{}, verdicts: map[string]int{}}
+}
+
+func (v *invariants) fail(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	v.w.note("VIOLATION %s", text)
+	v.violations = append(v.violations, text)
+}
+
+func (v *invariants) misfortune() { v.misfortuneAt = v.w.Clock.Now() }
+
+// answered notes what the ACM approved.
+func (v *invariants) answered(l *letter) {
+	for _, d := range l.response.GetDecisions() {
+		v.verdicts[d.GetVerdict().Code()]++
+		text := d.GetVerdict().Code()
+		for _, r := range d.GetReasons() {
+			text += " " + r.GetCode()
+		}
+		v.w.note("ACM to %s: %s %s %s: %s", l.from.actor, d.GetOperation(), d.GetPod(), d.GetStage().Code(), text)
+		if d.GetVerdict() != acmv1.Verdict_VERDICT_APPROVE {
+			continue
+		}
+		if old, again := v.approved[d.GetDecisionId()]; again && old.pod != d.GetPod() {
+			v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
+		}
+		v.approvals++
+		v.approved[d.GetDecisionId()] = approved{
+			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
+			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
+		}
+	}
+}
+
+// before looks at a write that is about to happen.
+func (v *invariants) before(wr apiserver.Write) {
+	if wr.Verb == apiserver.Delete && wr.Kind == "PersistentVolumeClaim" {
+		v.fail("claim %s is deleted by %s", wr.Key.Name, wr.Actor)
+	}
+	if !strings.HasPrefix(wr.Actor, "operator") {
+		return
+	}
+	switch wr.Kind {
+	case "Pod":
+		if wr.Verb == apiserver.Delete {
+			v.podRemoved(wr)
+		}
+	case "StatefulPod":
+		if wr.Verb == apiserver.Update {
+			v.granted(wr)
+		}
+	}
+}
+
+// podRemoved: only under an unexpired approval of exactly that operation, pod and stage, recorded first by the session
+// that acts; one pod at most for each approval; within the budget.
+func (v *invariants) podRemoved(wr apiserver.Write) {
+	pod := wr.Before.(*corev1.Pod)
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return
+	}
+	identity := v.identity(pod.Name)
+	if identity == nil || identity.Spec.Grant == nil {
+		v.fail("%s deletes Pod %s without a grant", wr.Actor, pod.Name)
+		return
+	}
+	g := identity.Spec.Grant
+	a, known := v.approved[g.Decision]
+	switch {
+	case !known:
+		v.fail("%s deletes Pod %s under decision %s, which no ACM gave", wr.Actor, pod.Name, g.Decision)
+	case a.operation != g.Operation || a.pod != pod.Name || a.stage.Code() != string(g.Stage):
+		v.fail("%s deletes Pod %s under decision %s, which is for %s %s", wr.Actor, pod.Name, g.Decision, a.operation, a.pod)
+	case g.Session != wr.Actor || a.session != wr.Actor:
+		v.fail("%s deletes Pod %s under a grant of %s", wr.Actor, pod.Name, g.Session)
+	case v.w.Clock.Now().After(a.until):
+		v.fail("%s deletes Pod %s %s after its approval ran out", wr.Actor, pod.Name, v.w.Clock.Since(a.until))
+	case g.PodUID != string(pod.UID):
+		v.fail("%s deletes Pod %s with UID %s, judged was %s", wr.Actor, pod.Name, pod.UID, g.PodUID)
+	}
+	if uid, twice := v.spent[g.Decision]; twice && uid != pod.UID {
+		v.fail("decision %s removes a second Pod of %s", g.Decision, pod.Name)
+	}
+	v.spent[g.Decision], v.removed[pod.UID] = pod.UID, g.Decision
+	v.deletions++
+	v.budget(wr, pod, a)
+}
+
+// budget: what fell down by itself since the approval is nobody's fault; everything else counts.
+func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
+	if !v.misfortuneAt.Before(a.at) || !readyPod(pod) {
+		return
+	}
+	down := 1
+	for _, s := range objects[*v1alpha1.StatefulPod](v.w, identityKind) {
+		if s.Name != pod.Name && s.Status.EverAvailable && s.Spec.State == v1alpha1.Running && !v.readyOf(s.Name) {
+			down++
+		}
+	}
+	v.maxDown = max(v.maxDown, down)
+	if down > 1 {
+		v.fail("%s takes %s down while %d other pods are down; 1 is allowed", wr.Actor, pod.Name, down-1)
+	}
+	if v.w.policy != "etcd" || v.w.app.members[pod.Name] == nil || !v.w.app.members[pod.Name].up {
+		return
+	}
+	left := v.w.app.up() - 1
+	leaves := v.identity(pod.Name).Spec.Grant.Type == v1alpha1.ScaleIn
+	if need := v.w.app.majority(); left < need && len(v.w.app.members) > 2 && !leaves {
+		v.fail("%s takes %s down, which leaves %d of %d members, %d are a majority", wr.Actor, pod.Name, left, len(v.w.app.members), need)
+	}
+}
+
+func (v *invariants) identity(name string) *v1alpha1.StatefulPod {
+	for _, s := range objects[*v1alpha1.StatefulPod](v.w, identityKind) {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (v *invariants) readyOf(name string) bool {
+	for _, p := range objects[*corev1.Pod](v.w, podKind) {
+		if p.Name == name {
+			return readyPod(p) && p.DeletionTimestamp == nil
+		}
+	}
+	return false
+}
+
+// granted: a new grant takes the place only of one that is finished, ended or never acted on.
+func (v *invariants) granted(wr apiserver.Write) {
+	old, next := wr.Before.(*v1alpha1.StatefulPod), wr.After.(*v1alpha1.StatefulPod)
+	g := next.Spec.Grant
+	if g == nil || old.Spec.Grant != nil && old.Spec.Grant.Decision == g.Decision {
+		return
+	}
+	if _, known := v.approved[g.Decision]; !known {
+		v.fail("%s records decision %s for %s, which no ACM gave", wr.Actor, g.Decision, next.Name)
+	}
+	if old.Spec.Grant == nil || old.Status.Finished == old.Spec.Grant.Decision || v.ended(old) {
+		return
+	}
+	v.fail("%s gives %s to %s while %s of %s is executing on it", wr.Actor, g.Decision, next.Name, old.Spec.Grant.Decision, old.Spec.Grant.Operation)
+}
+
+// ended says whether the Operation's status records the end of the pod's instance.
+func (v *invariants) ended(s *v1alpha1.StatefulPod) bool {
+	for _, op := range objects[*v1alpha1.Operation](v.w, operationKind) {
+		if op.Name != s.Spec.Grant.Operation {
+			continue
+		}
+		for _, i := range op.Status.Instances {
+			if i.Pod == s.Name {
+				return i.State.Ended()
+			}
+		}
+		return false
+	}
+	return true
+}
+
+func (v *invariants) after(apiserver.Write) {}
+
+// check looks at the whole world between two steps.
+func (v *invariants) check() {
+	templates := map[string]string{}
+	for _, r := range objects[*v1alpha1.Revision](v.w, revisionKind) {
+		if twin, twice := templates[string(r.Spec.Template.Raw)]; twice {
+			v.fail("Revisions %s and %s are equal", twin, r.Name)
+		}
+		templates[string(r.Spec.Template.Raw)] = r.Name
+	}
+	for _, x := range objects[*v1alpha1.PodIndex](v.w, indexKind) {
+		held := map[string]string{}
+		for _, c := range x.Status.Claims {
+			for _, i := range c.Instances {
+				if i.Released {
+					continue
+				}
+				key := fmt.Sprintf("%s of index %d", c.Type, i.Index)
+				if other, twice := held[key]; twice {
+					v.fail("%s and %s both hold %s", other, c.Name, key)
+				}
+				held[key] = c.Name
+			}
+		}
+	}
+}

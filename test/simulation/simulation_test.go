@@ -1,0 +1,137 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"assent.dev/assent/acm/inprocess"
+	"assent.dev/assent/operator/api/v1alpha1"
+)
+
+const (
+	// troubled is how many steps of a run have faults; patience is how many more everything may take to settle.
+	troubled = 1500
+	patience = 20000
+)
+
+// begin makes a world; the bundles are the shipped ones.
+func begin(t testing.TB, seed uint64, policy string) *World {
+	t.Helper()
+	root, err := filepath.Abs("../../bundles")
+	require.NoError(t, err)
+	clock, hooks := clocktesting.NewFakeClock(time.Unix(1_764_547_200, 0)), &acmHooks{}
+	acm, err := inprocess.New(context.Background(), inprocess.Options{
+		Bundles: root, Clock: clock, Nudge: hooks.nudge, Refresh: hooks.refresh, EvaluationBudget: time.Minute,
+	})
+	require.NoError(t, err)
+	require.Empty(t, acm.Problems())
+	w, err := newWorld(seed, policy, acm, clock, hooks)
+	require.NoError(t, err)
+	return w
+}
+
+// settle steps until the set is settled. It fails with the end of the log.
+func (w *World) settle(ctx context.Context, t testing.TB, limit int) {
+	t.Helper()
+	var missing error
+	for range limit {
+		w.Step(ctx)
+		require.Empty(t, w.watch.violations, "%s", w.Tail(120))
+		if missing = w.settled(); missing == nil {
+			return
+		}
+	}
+	require.NoError(t, missing, "not settled after %d steps; the end of the log:\n%s", limit, w.Tail(120))
+}
+
+// quiet steps on for a while and requires that the operator writes nothing.
+func (w *World) quiet(ctx context.Context, t testing.TB) {
+	t.Helper()
+	// What is under way, such as the removal of a claim from the ledger, may end first.
+	for range 400 {
+		w.Step(ctx)
+	}
+	writes := w.writes
+	for range 400 {
+		w.Step(ctx)
+	}
+	require.Equal(t, writes, w.writes, "a settled world is written to:\n%s", w.Tail(20))
+}
+
+func seeds(t *testing.T) []uint64 {
+	t.Helper()
+	number := func(name string, fallback uint64) uint64 {
+		text := os.Getenv(name)
+		if text == "" {
+			return fallback
+		}
+		n, err := strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err, "%s", name)
+		return n
+	}
+	if one := number("ASSENT_SEED", 0); one > 0 {
+		return []uint64{one}
+	}
+	var all []uint64
+	for n := range number("ASSENT_SEEDS", 200) {
+		all = append(all, n+1)
+	}
+	return all
+}
+
+// TestSimulation is the world under random faults: invariants after every step, and an end that is as wished.
+func TestSimulation(t *testing.T) {
+	for _, seed := range seeds(t) {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if t.Failed() {
+					t.Logf("replay it with: make simulate SEED=%d", seed)
+				}
+			}()
+			policy := "etcd"
+			if seed%4 == 0 {
+				policy = "default"
+			}
+			w := begin(t, seed, policy)
+			if path := os.Getenv("ASSENT_LOG"); path != "" {
+				defer func() { require.NoError(t, os.WriteFile(path, []byte(w.Tail(len(w.log))), 0o600)) }()
+			}
+			trouble(t, w)
+		})
+	}
+}
+
+func trouble(t *testing.T, w *World) {
+	t.Helper()
+	ctx := context.Background()
+	w.create(ctx, 3, "v1")
+	w.settle(ctx, t, patience)
+	w.faults = Faults{Refuse: 20, Lose: 20, Crash: 10, RestartACM: 4, Drop: 30, Double: 50, Kill: 4, Zombie: 2}
+	for i := range troubled {
+		if i%150 == 0 {
+			w.whim(ctx)
+		}
+		if w.operator != nil && w.chance(5) {
+			w.operator.frozenUntil = w.Clock.Now().Add(time.Duration(w.Rand.IntN(40)) * time.Second)
+		}
+		w.Step(ctx)
+		require.Empty(t, w.watch.violations, "%s", w.Tail(120))
+	}
+	w.faults = Faults{}
+	w.edit(ctx, "three replicas of v9, not paused", func(s *v1alpha1.LiStatefulSetSpec) {
+		replicas := int32(3)
+		s.Paused, s.Replicas, s.Template = "", &replicas, template("v9")
+	})
+	w.settle(ctx, t, patience)
+	w.quiet(ctx, t)
+	require.Positive(t, w.watch.approvals)
+}

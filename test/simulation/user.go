@@ -1,0 +1,133 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"assent.dev/assent/operator/api/v1alpha1"
+	"assent.dev/assent/test/simulation/apiserver"
+)
+
+// template is a pod template that differs by version; version "broken" never becomes Ready.
+func template(version string) runtime.RawExtension {
+	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"labels":{"app":"db"}},"spec":{"containers":[{"image":"db:%s","name":"db"}]}}`, version)}
+}
+
+// create applies the set.
+func (w *World) create(ctx context.Context, replicas int32, version string) {
+	w.note("the user creates the set: %d replicas of %s", replicas, version)
+	w.nodes.must(w.user.Create(ctx, &v1alpha1.LiStatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: setName},
+		Spec: v1alpha1.LiStatefulSetSpec{
+			Policy: w.policy, Replicas: &replicas, Template: template(version),
+			VolumeClaimTemplates: []v1alpha1.VolumeClaimTemplate{{Name: "data", Spec: corev1.PersistentVolumeClaimSpec{}}},
+		},
+	}))
+}
+
+// edit changes the set.
+func (w *World) edit(ctx context.Context, what string, change func(*v1alpha1.LiStatefulSetSpec)) {
+	set := w.set()
+	change(&set.Spec)
+	w.note("the user edits the set: %s", what)
+	w.nodes.must(w.user.Update(ctx, set))
+}
+
+func (w *World) roll(ctx context.Context, version string) {
+	w.edit(ctx, "version "+version, func(s *v1alpha1.LiStatefulSetSpec) { s.Template = template(version) })
+}
+
+func (w *World) scale(ctx context.Context, replicas int32) {
+	w.edit(ctx, fmt.Sprintf("%d replicas", replicas), func(s *v1alpha1.LiStatefulSetSpec) { s.Replicas = &replicas })
+}
+
+// whim is a random edit.
+func (w *World) whim(ctx context.Context) {
+	switch w.Rand.IntN(6) {
+	case 0, 1:
+		w.roll(ctx, fmt.Sprintf("v%d", 1+w.Rand.IntN(3)))
+	case 2:
+		w.roll(ctx, "broken")
+	case 3, 4:
+		w.scale(ctx, int32(1+w.Rand.IntN(5)))
+	case 5:
+		mode := []v1alpha1.PauseMode{"", v1alpha1.PausedRollout, v1alpha1.PausedAll}[w.Rand.IntN(3)]
+		w.edit(ctx, fmt.Sprintf("paused %q", mode), func(s *v1alpha1.LiStatefulSetSpec) { s.Paused = mode })
+	}
+}
+
+// settled says whether the set is as the user wants it and says so itself; otherwise what is missing.
+func (w *World) settled() error {
+	set := w.set()
+	if set == nil {
+		return fmt.Errorf("there is no set")
+	}
+	ready := meta.FindStatusCondition(set.Status.Conditions, v1alpha1.ConditionReady)
+	switch {
+	case set.Status.ObservedGeneration != set.Generation:
+		return fmt.Errorf("generation %d is observed, %d is there", set.Status.ObservedGeneration, set.Generation)
+	case ready == nil || ready.Status != metav1.ConditionTrue:
+		return fmt.Errorf("it is not Ready: %s, %s", set.Status.Summary.State, set.Status.Summary.WaitingFor)
+	case set.Status.UpdatedReplicas != *set.Spec.Replicas || set.Status.Replicas != *set.Spec.Replicas:
+		return fmt.Errorf("%d of %d replicas exist, %d are updated", set.Status.Replicas, *set.Spec.Replicas, set.Status.UpdatedReplicas)
+	}
+	return w.truly(set)
+}
+
+// truly compares the pods themselves with what the set's status says of them.
+func (w *World) truly(set *v1alpha1.LiStatefulSet) error {
+	pods := objects[*corev1.Pod](w, podKind)
+	if len(pods) != int(*set.Spec.Replicas) {
+		return fmt.Errorf("there are %d pods, want %d", len(pods), *set.Spec.Replicas)
+	}
+	for _, p := range pods {
+		if !readyPod(p) || p.DeletionTimestamp != nil || p.Labels[v1alpha1.LabelRevision] != set.Status.UpdateRevision {
+			return fmt.Errorf("the set calls itself Ready, but Pod %s is not", p.Name)
+		}
+	}
+	for _, op := range objects[*v1alpha1.Operation](w, operationKind) {
+		for _, i := range op.Status.Instances {
+			if !i.State.Ended() {
+				return fmt.Errorf("%s of %s is %s", i.Pod, op.Name, i.State)
+			}
+		}
+	}
+	return nil
+}
+
+// describe says what a write did, as a person would.
+func describe(wr apiserver.Write) string {
+	extra := ""
+	switch o := wr.After.(type) {
+	case *v1alpha1.StatefulPod:
+		if wr.Verb == apiserver.Status {
+			extra = fmt.Sprintf(" available=%t acted=%s finished=%s", o.Status.Available, o.Status.Acted, o.Status.Finished)
+			break
+		}
+		extra = fmt.Sprintf(" %s at %s", o.Spec.State, o.Spec.Revision)
+		if g := o.Spec.Grant; g != nil {
+			extra += fmt.Sprintf(" under %s of %s (%s)", g.Decision, g.Operation, g.Session)
+		}
+	case *v1alpha1.Operation:
+		for _, i := range o.Status.Instances {
+			extra += fmt.Sprintf(" %s=%s", i.Pod, i.State)
+			if len(i.Reasons) > 0 && !i.State.Ended() {
+				extra += "(" + i.Reasons[0].Code + ")"
+			}
+		}
+	case *v1alpha1.LiStatefulSet:
+		if wr.Verb == apiserver.Status {
+			extra = fmt.Sprintf(" %s, %d available, %d updated", o.Status.Summary.State, o.Status.AvailableReplicas, o.Status.UpdatedReplicas)
+		}
+	case *v1alpha1.PodIndex:
+		if wr.Verb == apiserver.Status {
+			extra = fmt.Sprintf(" sequence %d, %d claims", o.Status.Sequence, len(o.Status.Claims))
+		}
+	}
+	return wr.String() + extra
+}
