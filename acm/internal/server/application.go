@@ -132,6 +132,8 @@ func (a *application) follow() (Term, bool) {
 		a.judge.End()
 		a.begun = nil
 		a.hub.send(judge.CauseLease, a.lease.Seen())
+	case !held && a.lease.Other():
+		a.hub.expel()
 	}
 	return term, held
 }

@@ -14,6 +14,13 @@ type hub struct {
 }
 
 func (h *hub) send(cause string, epoch int64) {
+	h.put(&acmv1.WatchResponse{Cause: cause, Epoch: epoch})
+}
+
+// expel ends all streams: another replica decides, and only that one knows when asking again is worth it.
+func (h *hub) expel() { h.put(nil) }
+
+func (h *hub) put(n *acmv1.WatchResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.watchers {
@@ -21,7 +28,7 @@ func (h *hub) send(cause string, epoch int64) {
 		case <-w:
 		default:
 		}
-		w <- &acmv1.WatchResponse{Cause: cause, Epoch: epoch}
+		w <- n
 	}
 }
 

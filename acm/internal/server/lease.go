@@ -99,6 +99,17 @@ func (l *lease) Seen() int64 {
 	return int64(ptr.Deref(l.record.Spec.LeaseTransitions, 0))
 }
 
+// Other tells whether another process is known to hold the Lease.
+func (l *lease) Other() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.record == nil || l.term != nil {
+		return false
+	}
+	holder := ptr.Deref(l.record.Spec.HolderIdentity, "")
+	return holder != "" && holder != l.identity && l.clock.Since(l.changed) < l.lasts(l.record)
+}
+
 // Ensure gives the term, and tries to begin one when there is none: at most once in a renewal's time.
 func (l *lease) Ensure(ctx context.Context) (Term, bool) {
 	if t, ok := l.Held(); ok {
@@ -201,8 +212,11 @@ func (l *lease) free(found *coordinationv1.Lease, now time.Time) bool {
 	if holder == "" || holder == l.identity {
 		return true
 	}
-	lasts := time.Duration(ptr.Deref(found.Spec.LeaseDurationSeconds, int32(l.times.Duration/time.Second))) * time.Second
-	return now.Sub(l.changed) >= lasts
+	return now.Sub(l.changed) >= l.lasts(found)
+}
+
+func (l *lease) lasts(record *coordinationv1.Lease) time.Duration {
+	return time.Duration(ptr.Deref(record.Spec.LeaseDurationSeconds, int32(l.times.Duration/time.Second))) * time.Second
 }
 
 func (l *lease) fresh(now time.Time) *coordinationv1.Lease {

@@ -159,14 +159,21 @@ func (s *Server) admit(a *acmv1.Application) error {
 	return nil
 }
 
-// Watch streams nudges until the caller leaves or the server stops.
+// errElsewhere has the caller try another replica.
+var errElsewhere = status.Error(codes.Unavailable, "another replica decides for the application")
+
+// Watch streams nudges until the caller leaves, the server stops, or another replica is known to decide.
 func (s *Server) Watch(r *acmv1.WatchRequest, stream acmv1.ClusterManagerService_WatchServer) error {
 	if err := s.admit(r.GetApplication()); err != nil {
 		return err
 	}
+	k := keyOf(applicationOf(r.GetApplication()))
 	s.mu.Lock()
-	h := s.hubOf(keyOf(applicationOf(r.GetApplication())))
+	a, h := s.applications[k], s.hubOf(k)
 	s.mu.Unlock()
+	if a != nil && a.lease.Other() {
+		return errElsewhere
+	}
 	nudges := h.join()
 	defer h.leave(nudges)
 	// The caller may ask as soon as it knows that no nudge can be lost any more.
@@ -180,6 +187,9 @@ func (s *Server) Watch(r *acmv1.WatchRequest, stream acmv1.ClusterManagerService
 		case <-s.ctx.Done():
 			return status.Error(codes.Unavailable, "the ACM is stopping")
 		case n := <-nudges:
+			if n == nil {
+				return errElsewhere
+			}
 			if err := stream.Send(n); err != nil {
 				return err
 			}

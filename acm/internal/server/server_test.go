@@ -294,6 +294,22 @@ func TestNewFactsAndNewBundlesNudgeWhoeverWaits(t *testing.T) {
 	require.Empty(t, nudges)
 }
 
+func TestAReplicaThatDoesNotDecideSendsWatchersToAnother(t *testing.T) {
+	l := newLeases()
+	one, two := acm(t, "a", l, approving()), acm(t, "b", l, approving())
+	opened(t, one)
+	_, ended := watch(t, two)
+	two.evaluate(request(1))
+	require.Equal(t, codes.Unavailable, status.Code(<-ended), "it has learnt that another decides")
+	stream, err := two.acm.Watch(t.Context(), &acmv1.WatchRequest{Application: request(0).GetApplication()})
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.Equal(t, codes.Unavailable, status.Code(err))
+	nudges, _ := watch(t, one)
+	one.server.BundleChanged("test")
+	require.Equal(t, judge.CauseBundle, next(t, nudges).GetCause())
+}
+
 func TestInspectShowsApplicationsFactsAndReservations(t *testing.T) {
 	w := acm(t, "a", newLeases(), approving())
 	_, err := w.inspect.GetApplication(t.Context(), &acmv1.GetApplicationRequest{Application: request(0).GetApplication()})
