@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -24,8 +22,8 @@ import (
 	"assent.dev/assent/operator/internal/kube"
 	"assent.dev/assent/operator/internal/metrics"
 	"assent.dev/assent/test/controlplane"
-	"assent.dev/assent/test/install"
 	"assent.dev/assent/test/wrap"
+	"assent.dev/assent/test/wrap/live"
 )
 
 func TestMain(m *testing.M) { controlplane.Main(m) }
@@ -43,16 +41,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cp := controlplane.ForTest(t, controlplane.Options{})
-	require.NoError(t, install.Apply(t.Context(), cp.Config(), "../../../../config/crd"))
-	scheme := runtime.NewScheme()
-	require.NoError(t, clientgoscheme.AddToScheme(scheme))
-	require.NoError(t, v1alpha1.AddToScheme(scheme))
-	c, err := client.New(cp.Config(), client.Options{Scheme: scheme})
-	require.NoError(t, err)
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "lss-"}}
-	require.NoError(t, c.Create(t.Context(), ns))
-	w := &world{T: t, Client: c, ns: ns.Name, clock: clocktesting.NewFakePassiveClock(time.Now())}
+	_, c := live.Cluster(t)
+	w := &world{T: t, Client: c, ns: live.Namespace(t, c), clock: clocktesting.NewFakePassiveClock(time.Now())}
 	w.restart(nil)
 	return w
 }
