@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	"go.uber.org/zap/zapcore"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -40,7 +39,7 @@ Connections to ACMs are not encrypted in this version: keep them on one machine 
 		RunE: func(c *cobra.Command, _ []string) error {
 			log := zap.New(zap.UseDevMode(o.developmentOutput), zap.StacktraceLevel(zapcore.PanicLevel))
 			ctrl.SetLogger(log)
-			return run(c.Context(), logr.Logger(log), o)
+			return run(c.Context(), log, o)
 		},
 	}
 	f := c.Flags()

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
 	"os"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -12,4 +15,13 @@ func main() {
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
 	}
+}
+
+// sessionID is unique for ever: an approval is acted on by the session that received it and by no other.
+func sessionID() (string, error) {
+	raw := make([]byte, 12)
+	if _, err := rand.Read(raw); err != nil {
+		return "", fmt.Errorf("making a session id: %w", err)
+	}
+	return hex.EncodeToString(raw), nil
 }

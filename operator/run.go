@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -191,12 +189,4 @@ func termOf(ctx context.Context, live client.Reader, o *options) (int64, error) 
 		return 1, nil
 	}
 	return int64(*lease.Spec.LeaseTransitions) + 1, nil
-}
-
-func sessionID() (string, error) {
-	raw := make([]byte, 12)
-	if _, err := rand.Read(raw); err != nil {
-		return "", fmt.Errorf("making a session id: %w", err)
-	}
-	return hex.EncodeToString(raw), nil
 }

@@ -33,7 +33,7 @@ func TestRangesHoldExactlyWhatWentIn(t *testing.T) {
 		ranges, err := Parse(Format(Of(indices)))
 		require.NoError(t, err)
 		want := slices.Compact(slices.Sorted(slices.Values(indices)))
-		require.Equal(t, len(want), len(Indices(ranges)))
+		require.Len(t, Indices(ranges), len(want))
 		require.True(t, slices.Equal(want, Indices(ranges)))
 	})
 }
