@@ -231,10 +231,11 @@ func (l *Ledger) olderFirst(a, b string) int {
 	return 1
 }
 
-// Reserve records an approval and puts it in flight, at once.
+// Reserve records an approval and puts it in flight, at once. An approval of the same pod that an
+// earlier session was given stays: that session may act on it whatever becomes of the new one.
 func (l *Ledger) Reserve(f *Flight, i *Instance, id string, repair bool, now time.Time) {
 	for old, r := range l.reservations {
-		if r.Pod == i.Pod {
+		if r.Pod == i.Pod && l.owner[old] == l.session.ID {
 			delete(l.reservations, old)
 			delete(l.owner, old)
 		}

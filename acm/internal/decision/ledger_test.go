@@ -118,6 +118,17 @@ func TestAnEarlierSessionsApprovalCountsUntilItExpires(t *testing.T) {
 	require.Equal(t, CodeSessionSuperseded, old.Refused.Code)
 }
 
+func TestAnEarlierSessionsApprovalOutlivesANewOneOfTheSamePod(t *testing.T) {
+	l := NewLedger(expires, 1, true, t0)
+	approve(t, l, request(1, waitingFor("a-1")), "d1", t0)
+	next := request(1, waitingFor("a-1"))
+	next.Session = Session{ID: "s2", Term: 2, Age: time.Second}
+	approve(t, l, next, "d2", t0.Add(time.Second))
+	withdrawn := request(2, waitingFor("a-2"))
+	withdrawn.Session = next.Session
+	require.Equal(t, []string{"a-1"}, podsInFlight(l.Open(withdrawn, t0.Add(2*time.Second))), "d1 is still good")
+}
+
 func TestOfTwoSessionsInOneTermTheOlderDoesNotComeBack(t *testing.T) {
 	l := NewLedger(expires, 1, true, t0)
 	l.Open(request(1), t0)
