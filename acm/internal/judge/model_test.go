@@ -109,65 +109,72 @@ func (m *model) act(l *leader, i int) {
 
 func TestNoSequenceOfRequestsExpiryRestartsAndSessionsApprovesTwoStepsThatAreOnlySafeAlone(t *testing.T) {
 	acted := 0
-	rapid.Check(t, func(t *rapid.T) {
-		m := &model{court: convene(t), running: map[int]string{}}
-		m.elect()
-		var delayed []func()
-		t.Repeat(map[string]func(*rapid.T){
-			"ask": func(t *rapid.T) {
-				wishes := rapid.SliceOfN(rapid.Bool(), 5, 5).Draw(t, "wishes")
-				if rapid.IntRange(0, 3).Draw(t, "facts are new") > 0 {
-					m.judge.Evaluate(context.Background(), m.question(wishes))
-					m.clock.Step(time.Millisecond)
-					m.collect()
-				}
-				l, s := m.leader, m.question(wishes)
-				a, sent, call := m.judge.Evaluate(context.Background(), s), l.sent, l.call
-				switch rapid.IntRange(0, 3).Draw(t, "answer") {
-				case 0: // lost
-				case 1:
-					delayed = append(delayed, func() { m.take(l, call, a, sent) })
-				default:
-					m.take(l, call, a, sent)
-				}
-			},
-			"ask the same again": func(*rapid.T) {
-				l := m.leader
-				if l.last != nil {
-					l.call++
-					m.take(l, l.call, m.judge.Evaluate(context.Background(), l.last), m.clock.Now())
-				}
-			},
-			"a late answer": func(*rapid.T) {
-				if len(delayed) > 0 {
-					delayed[0]()
-					delayed = delayed[1:]
-				}
-			},
-			"act": func(*rapid.T) {
-				before := len(m.running)
+	for range 20 { // the faults that were found here needed thousands of sequences
+		rapid.Check(t, func(t *rapid.T) { acted += playModel(t) })
+	}
+	require.Greater(t, acted, 200, "the sequences hardly ever get anywhere")
+}
+
+// playModel plays one sequence and counts the steps that were acted on.
+func playModel(t *rapid.T) int {
+	acted := 0
+	m := &model{court: convene(t), running: map[int]string{}}
+	m.elect()
+	var delayed []func()
+	t.Repeat(map[string]func(*rapid.T){
+		"ask": func(t *rapid.T) {
+			wishes := rapid.SliceOfN(rapid.Bool(), 5, 5).Draw(t, "wishes")
+			if rapid.IntRange(0, 3).Draw(t, "facts are new") > 0 {
+				m.judge.Evaluate(context.Background(), m.question(wishes))
+				m.clock.Step(time.Millisecond)
+				m.collect()
+			}
+			l, s := m.leader, m.question(wishes)
+			a, sent, call := m.judge.Evaluate(context.Background(), s), l.sent, l.call
+			switch rapid.IntRange(0, 3).Draw(t, "answer") {
+			case 0: // lost
+			case 1:
+				delayed = append(delayed, func() { m.take(l, call, a, sent) })
+			default:
+				m.take(l, call, a, sent)
+			}
+		},
+		"ask the same again": func(*rapid.T) {
+			l := m.leader
+			if l.last != nil {
+				l.call++
+				m.take(l, l.call, m.judge.Evaluate(context.Background(), l.last), m.clock.Now())
+			}
+		},
+		"a late answer": func(*rapid.T) {
+			if len(delayed) > 0 {
+				delayed[0]()
+				delayed = delayed[1:]
+			}
+		},
+		"act": func(*rapid.T) {
+			before := len(m.running)
+			for i := range 5 {
+				m.act(m.leader, i)
+			}
+			acted += len(m.running) - before
+		},
+		"old leaders act": func(*rapid.T) {
+			for _, l := range m.old {
 				for i := range 5 {
-					m.act(m.leader, i)
+					m.act(l, i)
 				}
-				acted += len(m.running) - before
-			},
-			"old leaders act": func(*rapid.T) {
-				for _, l := range m.old {
-					for i := range 5 {
-						m.act(l, i)
-					}
-				}
-			},
-			"finish": func(*rapid.T) { clear(m.running) },
-			"time passes": func(t *rapid.T) {
-				m.clock.Step(time.Duration(rapid.SampledFrom([]int{1, 3, 20, 29, 36}).Draw(t, "s")) * time.Second)
-			},
-			"a new leader": func(*rapid.T) { m.elect() },
-			"the ACM restarts": func(*rapid.T) {
-				m.epoch++
-				m.judge.Begin(m.epoch, false)
-			},
-		})
+			}
+		},
+		"finish": func(*rapid.T) { clear(m.running) },
+		"time passes": func(t *rapid.T) {
+			m.clock.Step(time.Duration(rapid.SampledFrom([]int{1, 3, 20, 29, 36}).Draw(t, "s")) * time.Second)
+		},
+		"a new leader": func(*rapid.T) { m.elect() },
+		"the ACM restarts": func(*rapid.T) {
+			m.epoch++
+			m.judge.Begin(m.epoch, false)
+		},
 	})
-	require.Greater(t, acted, 20, "the sequences hardly ever get anywhere")
+	return acted
 }
