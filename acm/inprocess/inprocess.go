@@ -97,6 +97,12 @@ func New(ctx context.Context, o Options) (*ACM, error) {
 	return a, nil
 }
 
+// Sibling is another ACM over the bundles that this one has loaded: loading runs a bundle's tests, which takes longer than
+// most simulations. Options.Bundles and EvaluationBudget stay as they are here.
+func (a *ACM) Sibling(o Options) *ACM {
+	return &ACM{o: o, bundles: a.bundles, applications: map[name]*application{}}
+}
+
 // Reload reads the bundles again, as the product does when a file changes.
 func (a *ACM) Reload(ctx context.Context) error {
 	if err := a.bundles.Scan(ctx, true); err != nil {

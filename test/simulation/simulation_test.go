@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,17 +23,28 @@ const (
 	patience = 20000
 )
 
-// begin makes a world; the bundles are the shipped ones.
+// shipped is an ACM with the shipped bundles, loaded once for all worlds.
+var shipped = sync.OnceValues(func() (*inprocess.ACM, error) {
+	root, err := filepath.Abs("../../bundles")
+	if err != nil {
+		return nil, err
+	}
+	return inprocess.New(context.Background(), inprocess.Options{
+		Bundles: root, Clock: clocktesting.NewFakeClock(epoch), EvaluationBudget: time.Minute,
+	})
+})
+
+// epoch is when every world begins.
+var epoch = time.Unix(1_764_547_200, 0)
+
+// begin makes a world that runs on one of the shipped bundles.
 func begin(t testing.TB, seed uint64, policy string) *World {
 	t.Helper()
-	root, err := filepath.Abs("../../bundles")
+	loaded, err := shipped()
 	require.NoError(t, err)
-	clock, hooks := clocktesting.NewFakeClock(time.Unix(1_764_547_200, 0)), &acmHooks{}
-	acm, err := inprocess.New(context.Background(), inprocess.Options{
-		Bundles: root, Clock: clock, Nudge: hooks.nudge, Refresh: hooks.refresh, EvaluationBudget: time.Minute,
-	})
-	require.NoError(t, err)
-	require.Empty(t, acm.Problems())
+	require.Empty(t, loaded.Problems())
+	clock, hooks := clocktesting.NewFakeClock(epoch), &acmHooks{}
+	acm := loaded.Sibling(inprocess.Options{Clock: clock, Nudge: hooks.nudge, Refresh: hooks.refresh})
 	w, err := newWorld(seed, policy, acm, clock, hooks)
 	require.NoError(t, err)
 	return w
