@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
@@ -146,7 +147,7 @@ func warn(r Recorder, regarding, related client.Object, reason, action, note str
 
 func emit(r Recorder, regarding, related client.Object, kind, reason, action, note string) {
 	if len(note) > maxNote {
-		note = note[:maxNote-3] + "..."
+		note = strings.ToValidUTF8(note[:maxNote-3], "") + "..."
 	}
 	if related == nil {
 		r.Eventf(regarding, nil, kind, reason, action, "%s", note)

@@ -38,7 +38,7 @@ func (v *view) conditions(old []metav1.Condition, waitingFor string) []metav1.Co
 		v.isReady(), v.progressing(waitingFor), v.stalled(), v.templateValid(), v.agreed(),
 	} {
 		if len(c.Message) > maxMessage {
-			c.Message = c.Message[:maxMessage-3] + "..."
+			c.Message = strings.ToValidUTF8(c.Message[:maxMessage-3], "") + "..."
 		}
 		c.ObservedGeneration = v.in.Set.Generation
 		c.LastTransitionTime = metav1.NewTime(v.in.Now.Truncate(1e9))
