@@ -26,15 +26,24 @@ func TestMain(m *testing.M) {
 	controlplane.Main(m)
 }
 
-// cluster is a control plane with the CRDs and the default layer applied, and an administrator's client. Owner
-// references are checked as strict clusters do, so that a missing right to set finalizers shows.
+// cluster is a control plane with the CRDs and the default layer applied, and an administrator's client.
 func cluster(t *testing.T) (*controlplane.ControlPlane, client.Client) {
 	t.Helper()
-	cp := controlplane.ForTest(t, controlplane.Options{
+	cp := controlplane.ForTest(t, planeOptions())
+	return cp, installed(t, cp, "crd", "default")
+}
+
+// planeOptions: owner references are checked as strict clusters do, so that a missing right to set finalizers shows.
+func planeOptions() controlplane.Options {
+	return controlplane.Options{
 		ControllerManager: true, Scheduler: true, Kwok: true,
 		APIServerArgs: []string{"--enable-admission-plugins=OwnerReferencesPermissionEnforcement"},
-	})
-	for _, layer := range []string{"crd", "default"} {
+	}
+}
+
+func installed(t *testing.T, cp *controlplane.ControlPlane, layers ...string) client.Client {
+	t.Helper()
+	for _, layer := range layers {
 		require.NoError(t, install.Apply(t.Context(), cp.Config(), filepath.Join(configDir, layer)))
 	}
 	scheme := runtime.NewScheme()
@@ -42,7 +51,7 @@ func cluster(t *testing.T) (*controlplane.ControlPlane, client.Client) {
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
 	c, err := client.New(cp.Config(), client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	return cp, c
+	return c
 }
 
 func sample(t *testing.T) []*unstructured.Unstructured {
@@ -88,25 +97,6 @@ func TestBothDeploymentsPassTheNamespacesPodSecurity(t *testing.T) {
 			return len(pods.Items) == 2 && pods.Items[0].Spec.ServiceAccountName == name
 		}, 30*time.Second, 50*time.Millisecond, "two pods of %s under their own account", name)
 	}
-}
-
-func TestDE01RemovingAndReinstallingTheOperatorKeepsEverySet(t *testing.T) {
-	cp, c := cluster(t)
-	set := object(t, sample(t), "LiStatefulSet")
-	set.SetName("kept")
-	require.NoError(t, c.Create(t.Context(), set))
-	def := filepath.Join(configDir, "default")
-
-	require.NoError(t, install.Delete(t.Context(), cp.Config(), def))
-	require.Eventually(t, func() bool {
-		return client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{})) == nil &&
-			c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil
-	}, time.Minute, 100*time.Millisecond, "the namespace goes")
-	require.NoError(t, install.Apply(t.Context(), cp.Config(), def))
-
-	var got v1alpha1.LiStatefulSet
-	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(set), &got))
-	require.Equal(t, set.GetUID(), got.UID)
 }
 
 // The sample is what people copy: its objects, and the pods that it asks for, must be such that a real API server takes them.

@@ -49,10 +49,11 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-// binary builds one of our programs and gives its path.
+// binary builds one of our programs and gives its path, which stays, so that only a change is linked anew.
 func binary(t *testing.T, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name)
+	path, err := filepath.Abs(filepath.Join(repository, ".tmp", "install", name))
+	require.NoError(t, err)
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./"+name)
 	cmd.Dir = repository
 	out, err := cmd.CombinedOutput()

@@ -3,20 +3,24 @@ package install_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/test/controlplane"
+	"assent.dev/assent/test/install"
 )
 
 // step is how long one step of the chain may take on a busy machine.
@@ -27,10 +31,85 @@ const step = time.Minute
 // grants shows here: a step does not happen, or a log says "forbidden".
 func TestTheProgramsTakeASetThroughItsLifeWithTheirOwnAccountsOnly(t *testing.T) {
 	cp, c := cluster(t)
-	addNodesAndVolumes(t, c, 3)
 	acm, address := startACM(t, cp)
-	operator := startOperator(t, cp, address)
+	operator := startOperator(t, cp, "default", address)
+	takeThroughLife(t, c)
+	requireNothingForbidden(t, acm, operator)
+}
 
+func TestTheNamespacedOperatorNeedsRightsInItsNamespaceOnly(t *testing.T) {
+	cp, err := controlplane.Start(t.Context(), planeOptions())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cp.Stop()) })
+	c := installed(t, cp, "crd", "overlays/namespaced")
+	acm, address := startACM(t, cp)
+	operator := startOperator(t, cp, "overlays/namespaced", address)
+	takeThroughLife(t, c)
+	requireNothingForbidden(t, acm, operator)
+
+	for _, text := range []string{"list core/pods kube-system", "list core/pods -", "create core/pods kube-system", "list assent.dev/listatefulsets -"} {
+		require.False(t, may(t, c, "assent-operator", parse(t, text)), text)
+	}
+}
+
+func TestDE01RemovingAndReinstallingTheOperatorKeepsSetsPodsAndVolumes(t *testing.T) {
+	cp, c := cluster(t)
+	addNodesAndVolumes(t, c)
+	key := client.ObjectKey{Namespace: "default", Name: "kept"}
+	runPrograms := func(t *testing.T) {
+		t.Helper()
+		_, address := startACM(t, cp)
+		startOperator(t, cp, "default", address)
+	}
+	t.Run("installed", func(t *testing.T) {
+		runPrograms(t)
+		require.NoError(t, c.Create(t.Context(), lifeSet(key)))
+		reaches(t, c, key, "two pods are made", func(s *v1alpha1.LiStatefulSet) bool { return s.Status.AvailableReplicas == 2 })
+	})
+	before := identities(t, c, key)
+	require.Len(t, before, 5, "a set, two pods, two claims: %v", before)
+
+	def := filepath.Join(configDir, "default")
+	require.NoError(t, install.Delete(t.Context(), cp.Config(), def))
+	require.Eventually(t, func() bool {
+		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}))
+	}, step, tick, "the namespace goes")
+	require.Equal(t, before, identities(t, c, key), "after the removal")
+
+	require.NoError(t, install.Apply(t.Context(), cp.Config(), def))
+	t.Run("installed again", func(t *testing.T) {
+		runPrograms(t)
+		edit(t, c, key, func(s *v1alpha1.LiStatefulSet) { three := int32(3); s.Spec.Replicas = &three })
+		reaches(t, c, key, "a third pod is made", func(s *v1alpha1.LiStatefulSet) bool { return s.Status.AvailableReplicas == 3 })
+	})
+	require.Subset(t, identities(t, c, key), before, "what there was is what there is")
+}
+
+// identities gives the UIDs of a set, its pods and its claims by kind and name.
+func identities(t *testing.T, c client.Client, key client.ObjectKey) map[string]types.UID {
+	t.Helper()
+	found := map[string]types.UID{}
+	var set v1alpha1.LiStatefulSet
+	require.NoError(t, c.Get(t.Context(), key, &set))
+	found["set"] = set.UID
+	of := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingLabels{v1alpha1.LabelSet: key.Name}}
+	var pods corev1.PodList
+	require.NoError(t, c.List(t.Context(), &pods, of...))
+	for _, p := range pods.Items {
+		found["pod "+p.Name] = p.UID
+	}
+	var claims corev1.PersistentVolumeClaimList
+	require.NoError(t, c.List(t.Context(), &claims, of...))
+	for _, p := range claims.Items {
+		found["claim "+p.Name] = p.UID
+	}
+	return found
+}
+
+// takeThroughLife makes a set, updates it, loses one of its pods, shrinks it and deletes it.
+func takeThroughLife(t *testing.T, c client.Client) {
+	t.Helper()
+	addNodesAndVolumes(t, c)
 	key := client.ObjectKey{Namespace: "default", Name: "life"}
 	require.NoError(t, c.Create(t.Context(), lifeSet(key)))
 	reaches(t, c, key, "two pods are made", func(s *v1alpha1.LiStatefulSet) bool { return s.Status.AvailableReplicas == 2 })
@@ -53,8 +132,6 @@ func TestTheProgramsTakeASetThroughItsLifeWithTheirOwnAccountsOnly(t *testing.T)
 		require.NoError(t, c.List(t.Context(), &pods, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelSet: "life"}))
 		return len(pods.Items) == 0
 	}, step, tick, "a deleted set's pods go")
-
-	requireNothingForbidden(t, acm, operator)
 }
 
 // The ACM is ready only when every bundle passed its gate, own tests included, so this holds the mounted
@@ -78,9 +155,9 @@ func startACM(t *testing.T, cp *controlplane.ControlPlane) (acm *program, addres
 	return run(t, cp, objects, "assent-acm", ":50051", address, "=/bundles", "="+bundles), address
 }
 
-func startOperator(t *testing.T, cp *controlplane.ControlPlane, acm string) *program {
+func startOperator(t *testing.T, cp *controlplane.ControlPlane, layer, acm string) *program {
 	t.Helper()
-	return run(t, cp, build(t, "default"), "assent-operator", "dns:///assent-acm."+namespace+".svc:50051", acm)
+	return run(t, cp, build(t, layer), "assent-operator", "dns:///assent-acm."+namespace+".svc:50051", acm)
 }
 
 // run starts the program of a Deployment under the Deployment's account.
@@ -102,10 +179,10 @@ func requireNothingForbidden(t *testing.T, programs ...*program) {
 	}
 }
 
-// addNodesAndVolumes makes nodes of which kwok says that they are ready, and a volume for each claim of the set.
-func addNodesAndVolumes(t *testing.T, c client.Client, n int) {
+// addNodesAndVolumes makes nodes of which kwok says that they are ready, and volumes for all claims that tests make.
+func addNodesAndVolumes(t *testing.T, c client.Client) {
 	t.Helper()
-	for i := range n {
+	for i := range 8 {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name:        fmt.Sprintf("fake-%d", i),
 			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
