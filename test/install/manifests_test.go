@@ -2,6 +2,7 @@ package install_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -83,7 +84,9 @@ func TestDE04BundlesKeepTheirNamesAndAreMountedSoThatEditsArrive(t *testing.T) {
 	}
 	pod := deployment(t, objects, "assent-acm").Spec.Template
 	for _, v := range pod.Spec.Volumes {
-		require.True(t, have[v.ConfigMap.Name], "volume %s mounts ConfigMap %s", v.Name, v.ConfigMap.Name)
+		for _, s := range v.Projected.Sources {
+			require.True(t, have[s.ConfigMap.Name], "volume %s mounts ConfigMap %s", v.Name, s.ConfigMap.Name)
+		}
 	}
 	for _, m := range pod.Spec.Containers[0].VolumeMounts {
 		require.Empty(t, m.SubPath, "a subPath mount is never updated")
@@ -145,26 +148,35 @@ func mountBundles(t *testing.T, objects []*unstructured.Unstructured, root strin
 		content[c.Name] = c.Data
 	}
 	pod := deployment(t, objects, "assent-acm").Spec.Template.Spec
-	volumes := map[string]*corev1.ConfigMapVolumeSource{}
+	volumes := map[string]*corev1.ProjectedVolumeSource{}
 	for _, v := range pod.Volumes {
-		volumes[v.Name] = v.ConfigMap
+		volumes[v.Name] = v.Projected
 	}
 	for _, m := range pod.Containers[0].VolumeMounts {
 		bundle, ok := strings.CutPrefix(m.MountPath, "/bundles/")
 		require.True(t, ok, "mount %s", m.MountPath)
-		source := volumes[m.Name]
-		require.NotNil(t, source, "volume %s", m.Name)
-		files := content[source.Name]
-		if len(source.Items) > 0 {
-			files = map[string]string{}
-			for _, item := range source.Items {
-				text, ok := content[source.Name][item.Key]
-				require.True(t, ok, "item %s of ConfigMap %s", item.Key, source.Name)
-				files[item.Path] = text
-			}
+		require.NotNil(t, volumes[m.Name], "volume %s", m.Name)
+		files := map[string]string{}
+		for _, s := range volumes[m.Name].Sources {
+			maps.Copy(files, projected(t, content[s.ConfigMap.Name], s.ConfigMap.Items))
 		}
 		writeVolume(t, filepath.Join(root, bundle), files)
 	}
+}
+
+// projected gives a ConfigMap's texts by path: the items' when there are any, else the keys.
+func projected(t *testing.T, content map[string]string, items []corev1.KeyToPath) map[string]string {
+	t.Helper()
+	if len(items) == 0 {
+		return content
+	}
+	files := map[string]string{}
+	for _, item := range items {
+		text, ok := content[item.Key]
+		require.True(t, ok, "key %s", item.Key)
+		files[item.Path] = text
+	}
+	return files
 }
 
 func writeVolume(t *testing.T, dir string, files map[string]string) {
