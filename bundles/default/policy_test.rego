@@ -57,3 +57,8 @@ test_a_wide_fault_stops_everything_else if testing.expect(
 	ask({"operation": {"type": "scale-out", "pod": "web-8"}, "pods": {"web-3": {"ready": false}, "web-4": {"ready": false}}}),
 	"defer", {"guard.wide_fault"},
 )
+
+test_denials_of_the_library_are_passed_on if {
+	r := {"code": "quorum.single", "message": "the only voter"}
+	policy.deny == {r} with acm.deny as {r}
+}

@@ -108,7 +108,10 @@ test_a_check_that_does_not_exist_stops_everything if testing.expect(
 )
 
 test_clear_needs_the_operations_check if {
-	not acm.clear with input as input_of({"options": {"operations": false}})
+	bare := object.remove(base, {"options"})
+	not acm.clear with input as testing.world(object.union(bare, {"options": {"quorum": {}}})).input
+	not acm.clear with input as testing.world(object.union(bare, {"options": {}})).input
+	not acm.clear with input as object.remove(input_of({}), {"options"})
 	acm.clear with input as input_of({})
 }
 

@@ -93,9 +93,8 @@ defer contains r if {
 # related_resources:
 #   - ref: policies/README.md
 defer contains r if {
-	input.operation.takes_down == true
-	some grouping, _ in input.options.budget
 	not input.target.goes_down == false
+	some grouping, _ in input.options.budget
 	not located[grouping]
 	r := {
 		"code": "budget.unknown",

@@ -55,7 +55,6 @@ defer contains r if {
 # related_resources:
 #   - ref: policies/README.md
 defer contains r if {
-	not input.operation.takes_down == false
 	not input.target.goes_down == false
 	not others_known
 	r := {"code": "caught_up.unknown", "message": "not known whether the other members are caught up"}

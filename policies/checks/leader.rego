@@ -118,7 +118,6 @@ defer contains r if {
 defer contains r if {
 	input.target.goes_down == true
 	input.election.in_progress == false
-	input.election.leader
 	settled := input.election.since + object.get(input.options.leader, "settle_seconds", 10)
 	input.now < settled
 	r := {
@@ -164,13 +163,13 @@ repairable if {
 
 # METADATA
 # title: When to look again
-# description: For a member that is down the end of the grace is known; for the others only facts tell.
+# description: >
+#   For a member that is down the end of the grace is known; for the others only facts tell. Used while the grace lasts.
 default patience := {}
 
 patience := {"retry_after": min([86400, wait])} if {
 	pod.dead
 	wait := (input.election.since + object.get(input.options.leader, "absent_grace_seconds", 60)) - input.now
-	wait > 0
 }
 
 # METADATA

@@ -205,7 +205,6 @@ only_voter if {
 # related_resources:
 #   - ref: policies/README.md
 defer contains r if {
-	not input.operation.takes_down == false
 	not input.target.goes_down == false
 	not counted
 	r := {"code": "quorum.unknown", "message": "not known which voters there are and which are up"}

@@ -30,7 +30,7 @@ blinded(policy, operation) := [
 	world(object.union(base, {"pods": half_pods, "members": half_members, "shards": half_shards})),
 ] if {
 	base := {"application": "app", "policy": policy, "operation": operation, "sets": {"app": {"replicas": 6, "max_unavailable": 1}}}
-	pods := {sprintf("app-%d", [i]): {"zone": "z"} | some i in numbers.range(0, 5)}
+	pods := {sprintf("app-%d", [i]): {"zone": "z", "node": "n"} | some i in numbers.range(0, 5)}
 	good := world(object.union(base, {"pods": pods, "members": voters(object.keys(pods), "app-0"), "shards": {}}))
 }
 

@@ -155,9 +155,10 @@ index_of(pods) := {
 	"unavailable": {name: {"set": pod.set, "since": pod.since} | some name, pod in pods; not pod.available},
 	"groups": {grouping: groups |
 		some grouping in ({"application", "set", "zone", "node"} | {g | some pod in pods; some g, _ in pod.groups})
+		located := {name: group_of(pod, grouping) | some name, pod in pods}
 		groups := {group: {"size": count(all), "unavailable": count(down), "examples": first_ten(down)} |
-			some group in {group_of(pod, grouping) | some pod in pods}
-			all := {name | some name, pod in pods; group_of(pod, grouping) == group}
+			some group in {g | some g in located}
+			all := {name | some name, its in located; its == group}
 			down := {name | some name in all; not pods[name].available}
 		}
 	},

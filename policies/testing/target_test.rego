@@ -64,18 +64,15 @@ custom_of(c) := {grouping: [membership(c, grouping, group)] | some grouping, gro
 # description: Others are the pods that should exist, without the pod asked about.
 membership(c, grouping, group) := {
 	"name": group,
-	"size": count({name | some name, pod in c.pods; group_of(pod, grouping) == group}),
-	"others_down": count(hurt[group]),
-	"others": first_ten(hurt[group]),
+	"size": count([name | some name, pod in c.pods; group_of(pod, grouping) == group]),
+	"others_down": count(here),
+	"others": first_ten(here),
 	"other_groups_down": count(elsewhere),
 	"other_groups": first_ten(elsewhere),
 } if {
-	hurt := object.union({group: set()}, {g: names |
-		some g in {group_of(pod, grouping) | some pod in c.pods}
-		names := {name | some name, pod in c.pods; name != c.op.pod; name in c.down; group_of(pod, grouping) == g}
-		count(names) > 0
-	})
-	elsewhere := {g | some g, _ in hurt; g != group}
+	lost := {name: pod | some name, pod in c.pods; name in c.down; name != c.op.pod}
+	here := {name | some name, pod in lost; group_of(pod, grouping) == group}
+	elsewhere := {g | some pod in lost; g := group_of(pod, grouping); g != group}
 }
 
 # METADATA
