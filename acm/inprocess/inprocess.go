@@ -22,21 +22,28 @@ import (
 	acmv1 "assent.dev/assent/proto/acm/v1"
 )
 
-// What is pushed as facts. See the policy contract for the meaning of each field.
 type (
-	Changes  = facts.Changes
-	Report   = facts.Report
-	Facts    = facts.Facts
-	Pod      = facts.Pod
-	Node     = facts.Node
-	Member   = facts.Member
-	Shard    = facts.Shard
+	// Changes are pushed as facts; the policy contract gives the meaning of each field.
+	Changes = facts.Changes
+	// Report is what a collector says.
+	Report = facts.Report
+	// Facts are what a collector found.
+	Facts = facts.Facts
+	// Pod is one pod.
+	Pod = facts.Pod
+	// Node is one node.
+	Node = facts.Node
+	// Member is one process of the application.
+	Member = facts.Member
+	// Shard is one piece of its data.
+	Shard = facts.Shard
+	// Election is the state of its leadership.
 	Election = facts.Election
 	// Entry is one decision with the question it answers.
 	Entry = judge.Entry
 )
 
-// Names of collectors.
+// Kubernetes is the name of the collector of pods and nodes.
 const Kubernetes = facts.Kubernetes
 
 // Options of an ACM. Bundles and Clock are needed.
@@ -221,13 +228,16 @@ func (a *ACM) Decided(e Entry) {
 	}
 }
 
-// Snapshot, Apply, Configure and Refresh make an application a judge.Facts.
+// Snapshot is the newest state. With the next three methods an application is a judge.Facts.
 func (app *application) Snapshot() *facts.Snapshot { return app.store.Snapshot() }
 
+// Apply publishes changes.
 func (app *application) Apply(c facts.Changes) *facts.Snapshot { return app.store.Apply(c) }
 
+// Configure starts nothing: facts are pushed.
 func (app *application) Configure(judge.Manifest) {}
 
+// Refresh tells whoever pushes.
 func (app *application) Refresh() {
 	if app.acm.o.Refresh != nil {
 		app.acm.o.Refresh(app.name.namespace, app.name.application)

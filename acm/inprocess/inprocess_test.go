@@ -3,6 +3,7 @@ package inprocess
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,13 @@ import (
 )
 
 var begun = time.Unix(1764547200, 0)
+
+// shipped loads the repository's bundles once; on a busy machine an evaluation may take long.
+var shipped = sync.OnceValues(func() (*ACM, error) {
+	return New(context.Background(), Options{
+		Bundles: "../../bundles", Clock: clocktesting.NewFakeClock(begun), EvaluationBudget: 10 * time.Second,
+	})
+})
 
 // cluster is a whole etcd cluster of n members, told to an ACM as collectors would.
 type cluster struct {
@@ -37,13 +45,12 @@ type cluster struct {
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, clock: clocktesting.NewFakeClock(begun), n: n, down: map[int]bool{}, gone: map[int]bool{}, behind: map[int]bool{}, instances: map[string]*acmv1.Instance{}}
-	a, err := New(context.Background(), Options{
-		Bundles: "../../bundles", Clock: c.clock, EvaluationBudget: 10 * time.Second,
-		Nudge: func(_, _, cause string) { c.nudges = append(c.nudges, cause) },
-	})
+	loaded, err := shipped()
 	require.NoError(t, err)
-	require.Empty(t, a.Problems())
-	c.acm = a
+	require.Empty(t, loaded.Problems())
+	c.acm = loaded.Sibling(Options{
+		Clock: c.clock, Nudge: func(_, _, cause string) { c.nudges = append(c.nudges, cause) },
+	})
 	return c
 }
 

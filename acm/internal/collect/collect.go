@@ -109,6 +109,7 @@ func (a *Application) Configure(m judge.Manifest) {
 		if spec, declared := m.Collectors[name]; !declared || !reflect.DeepEqual(spec.Settings, l.settings) {
 			l.stop()
 			delete(a.loops, name)
+			a.store.Apply(facts.Changes{Forget: []string{name}})
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Collectors)) {

@@ -50,9 +50,9 @@ type Ledger struct {
 	epoch        int64
 	begun        time.Time
 	// complete: no earlier ACM can have approved anything that this ledger does not know.
-	complete     bool
-	session      Session
-	superseded   []string
+	complete   bool
+	session    Session
+	superseded []string
 	// number is the newest request's; answer is its, nil while it is being decided.
 	number       uint64
 	answer       *Answer

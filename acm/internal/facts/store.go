@@ -51,6 +51,8 @@ type Changes struct {
 	Expect map[string]Expectation
 	// Reports are the collectors' standings, with new facts or without.
 	Reports []Report
+	// Forget names collectors that do not run any more: what they knew is unknown.
+	Forget []string
 }
 
 // Report is what a collector says after an attempt.
@@ -109,7 +111,7 @@ func (s *Store) Apply(c Changes) *Snapshot {
 // after is the pure step: the same snapshot when nothing changed.
 func (s *Snapshot) after(c Changes) *Snapshot {
 	next := *s
-	aged := next.applyReports(c.Reports)
+	aged := next.applyReports(c)
 	changed := next.applyPods(c)
 	nodes := edit(s.nodes)
 	for name, row := range c.Nodes {
@@ -119,7 +121,7 @@ func (s *Snapshot) after(c Changes) *Snapshot {
 	if c.Seen > next.seen {
 		next.seen, aged = c.Seen, true
 	}
-	content := changed || next.nodes != s.nodes || next.differsInFacts(s)
+	content := changed || len(c.Forget) > 0 || next.nodes != s.nodes || next.differsInFacts(s)
 	if !content && !aged {
 		return s
 	}
@@ -151,13 +153,16 @@ func sameFacts(a, b *section) bool {
 }
 
 // applyReports says whether any collector's standing changed at all.
-func (s *Snapshot) applyReports(reports []Report) bool {
-	if len(reports) == 0 {
+func (s *Snapshot) applyReports(c Changes) bool {
+	if len(c.Reports)+len(c.Forget) == 0 {
 		return false
 	}
 	s.collectors = maps.Clone(s.collectors)
-	merging := false
-	for _, r := range reports {
+	merging := len(c.Forget) > 0
+	for _, name := range c.Forget {
+		delete(s.collectors, name)
+	}
+	for _, r := range c.Reports {
 		next := &Source{Collector: Collector{OK: r.OK, Error: r.Error, AsOf: r.AsOf}}
 		if was := s.collectors[r.Collector]; was != nil {
 			next.facts = was.facts

@@ -81,8 +81,12 @@ func (m *members) start(i int, state string, cluster []int) {
 
 func (m *members) kill(i int) {
 	if cmd := m.processes[i]; cmd != nil {
-		_ = cmd.Process.Kill() // it may have ended by itself
-		_ = cmd.Wait()
+		if err := cmd.Process.Kill(); err != nil {
+			m.t.Logf("%s has ended by itself: %v", name(i), err)
+		}
+		if err := cmd.Wait(); err == nil {
+			m.t.Logf("%s ended well before it was killed", name(i))
+		}
 		delete(m.processes, i)
 	}
 }

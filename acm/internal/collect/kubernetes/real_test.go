@@ -58,7 +58,9 @@ func (c *cluster) node(name, zone string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelTopologyZone: zone}},
 	}, metav1.CreateOptions{})
 	require.NoError(c.t, err)
-	c.t.Cleanup(func() { _ = c.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	c.t.Cleanup(func() {
+		require.NoError(c.t, c.client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{}))
+	})
 }
 
 func (c *cluster) pod(app string, index int, node string) *corev1.Pod {
