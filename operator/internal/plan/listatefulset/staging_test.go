@@ -1,6 +1,7 @@
 package listatefulset
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -278,6 +279,19 @@ func TestTheOrderOfSlicesDoesNotMatter(t *testing.T) {
 			slices.SortFunc(c.w.Indexes[i].Spec.Indices, func(a, b v1alpha1.StagedIndex) int { return int(a.Index - b.Index) })
 		}
 		require.Equal(t, want, Make(c.w.Input))
+	})
+}
+
+func TestPlanningChangesNothingThatItWasShown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := &course{set("db", 3, "a")}
+		t.Repeat(c.actions())
+		before, err := json.Marshal(c.w.Input)
+		require.NoError(t, err)
+		Make(c.w.Input)
+		after, err := json.Marshal(c.w.Input)
+		require.NoError(t, err)
+		require.Equal(t, string(before), string(after))
 	})
 }
 

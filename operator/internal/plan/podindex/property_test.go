@@ -212,6 +212,22 @@ func TestTheOrderOfSlicesDoesNotMatter(t *testing.T) {
 	})
 }
 
+func TestPlanningChangesNothingThatItWasShown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t)
+		t.Repeat(map[string]func(*rapid.T){"edit": l.edit, "look": l.look, "plan": l.plan, "progress": l.progress})
+		in := l.blocks[0].Input
+		in.Blocks = []v1alpha1.PodIndex{*l.blocks[0].Index.DeepCopy(), *l.blocks[1].Index.DeepCopy()}
+		index, blocks := in.Index.DeepCopy(), []v1alpha1.PodIndex{*in.Blocks[0].DeepCopy(), *in.Blocks[1].DeepCopy()}
+		pods, ops := deepPods(in.Pods), deepOps(in.Operations)
+		Make(in)
+		require.Equal(t, index, in.Index)
+		require.Equal(t, blocks, in.Blocks)
+		require.Equal(t, pods, deepPods(in.Pods))
+		require.Equal(t, ops, deepOps(in.Operations))
+	})
+}
+
 func TestUndisturbedTheBlocksReachWhatIsWanted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(t)
