@@ -12,22 +12,34 @@ import (
 )
 
 // flightTracker knows when the application last changed in a way that application facts must have
-// seen: an instance entering or leaving flight, a Pod's UID or readiness changing.
+// seen: an instance entering or leaving flight, a Pod's UID or readiness changing, or a question being asked that was
+// not asked before. The last is so that a step which waited unasked, in a paused set for one, is not approved on what was
+// seen before the question: a member may have died in between, and nothing else would tell.
 type flightTracker struct {
-	seen      map[string]string
-	changedAt time.Time
+	seen, asked map[string]string
+	changedAt   time.Time
 }
 
-// observe says whether the request shows a change. The first request of a term is one.
+// observe says whether the request shows a change. The first request of a term is one. That something is not asked
+// anymore is none.
 func (t *flightTracker) observe(s *decision.State, flight *decision.Flight, now time.Time) bool {
-	seen := map[string]string{}
+	seen, asked := map[string]string{}, map[string]string{}
 	for pod, step := range flight.Steps() {
 		seen["flight/"+pod] = step.Operation + "/" + string(step.Stage)
 	}
 	for _, p := range s.Pods {
 		seen["pod/"+p.Name] = p.UID + "/" + strconv.FormatBool(p.Ready)
 	}
-	if t.seen != nil && maps.Equal(t.seen, seen) {
+	fresh := false
+	for i := range s.Instances {
+		if in := &s.Instances[i]; !in.State.InFlight() && in.TakesDown() {
+			key := in.Operation + "/" + in.Pod
+			asked[key] = string(in.Stage)
+			fresh = fresh || t.asked[key] != asked[key]
+		}
+	}
+	t.asked = asked
+	if t.seen != nil && maps.Equal(t.seen, seen) && !fresh {
 		return false
 	}
 	t.seen, t.changedAt = seen, now

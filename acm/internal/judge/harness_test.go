@@ -172,15 +172,9 @@ func (c *court) settle(instances ...decision.Instance) {
 	c.collect()
 }
 
-// ask settles what is in flight and asks about all.
+// ask asks about all, brings facts from after that, and asks again.
 func (c *court) ask(instances ...decision.Instance) []decision.Decision {
-	var flight []decision.Instance
-	for _, i := range instances {
-		if i.State.InFlight() {
-			flight = append(flight, i)
-		}
-	}
-	c.settle(flight...)
+	c.settle(instances...)
 	return c.judge.Evaluate(context.Background(), c.request(instances...)).Decisions
 }
 

@@ -25,7 +25,7 @@ func TestDI02_OfTwoStepsThatAreSafeAloneOneIsApproved(t *testing.T) {
 func TestDI02_AThousandParallelRepeatsReserveOneSlot(t *testing.T) {
 	for range 1000 {
 		c := convene(t)
-		c.settle()
+		c.settle(waits(1), waits(2))
 		s := c.request(waits(1), waits(2))
 		answers := make([]decision.Answer, 4)
 		var all sync.WaitGroup
@@ -56,8 +56,8 @@ func TestDI02_AThousandParallelRepeatsReserveOneSlot(t *testing.T) {
 func TestDI02_TwoRequestsAtOnceNeverLeaveTwoApprovalsInForce(t *testing.T) {
 	for range 200 {
 		c := convene(t)
-		c.settle()
-		first, second := c.request(waits(1)), c.request(waits(2))
+		c.settle(waits(2), waits(1))
+		first, second := c.request(waits(2), waits(1)), c.request(waits(2))
 		var a, b decision.Answer
 		var all sync.WaitGroup
 		all.Go(func() { a = c.judge.Evaluate(context.Background(), first) })
@@ -73,7 +73,7 @@ func TestDI02_TwoRequestsAtOnceNeverLeaveTwoApprovalsInForce(t *testing.T) {
 
 func TestDI12_CaughtUpIsWhatCountsAndReachesThePolicyAsAFact(t *testing.T) {
 	c := convene(t)
-	c.settle()
+	c.settle(waits(1))
 	yes, no := true, false
 	members := map[string]*facts.Member{}
 	for i := range 5 {
@@ -93,7 +93,7 @@ func TestDI12_CaughtUpIsWhatCountsAndReachesThePolicyAsAFact(t *testing.T) {
 
 func TestDI11_TheElectionReachesThePolicyAsItStands(t *testing.T) {
 	c := convene(t)
-	c.settle()
+	c.settle(waits(1))
 	var q *decision.Question
 	c.policy.answer = func(got *decision.Question, _ *facts.Snapshot) decision.Outcome {
 		q = got
@@ -125,6 +125,22 @@ func TestAnApprovalNeedsFactsFromAfterTheLastStep(t *testing.T) {
 	require.Equal(t, decision.Approve, d.Verdict)
 }
 
+// A node loses power while the set is paused and nothing is asked: what was seen before the question must not answer it.
+func TestDI13_AQuestionIsNotAnsweredByFactsFromBeforeItWasAsked(t *testing.T) {
+	c := convene(t)
+	c.settle()
+	first := one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions)
+	require.Equal(t, []string{decision.CodeFactsBehind}, codes(first))
+	require.Positive(t, c.facts.refreshed.Load(), "new facts are collected at once")
+	c.clock.Step(time.Millisecond)
+	c.collect()
+	require.Equal(t, decision.Approve, one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions).Verdict)
+	c.judge.Evaluate(context.Background(), c.request())
+	c.clock.Step(time.Millisecond)
+	again := one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions)
+	require.Equal(t, []string{decision.CodeFactsBehind}, codes(again), "asked anew after a pause")
+}
+
 func TestAPodsReadinessOrUIDIsAFlightChangeToo(t *testing.T) {
 	for name, change := range map[string]func(*decision.State){
 		"uid":   func(s *decision.State) { s.Pods[3].UID = "new" },
@@ -143,7 +159,7 @@ func TestAPodsReadinessOrUIDIsAFlightChangeToo(t *testing.T) {
 
 func TestKubernetesFactsMustReachWhatTheOperatorHasSeen(t *testing.T) {
 	c := convene(t)
-	c.settle()
+	c.settle(waits(1))
 	s := c.request(waits(1))
 	s.Pods[2].ResourceVersion = "77"
 	require.Equal(t, []string{decision.CodeFactsBehind}, codes(one(t, c.judge.Evaluate(context.Background(), s).Decisions)))
@@ -170,7 +186,7 @@ func TestPO06_FactsThatAreMissingStaleOrFailingDeferBeforeThePolicyIsAsked(t *te
 		t.Run(name, func(t *testing.T) {
 			court := convene(t)
 			court.down[2] = true
-			court.settle()
+			court.settle(waits(1), waits(2))
 			c.spoil(court)
 			asked := court.policy.asked.Load()
 			got := map[string]decision.Decision{}
@@ -226,7 +242,7 @@ func TestAnAdditionIsAskedWithUnknownFacts(t *testing.T) {
 func TestTheHardCapShowsThePolicysReasonsForTheFirstAndAnswersTheRestAlone(t *testing.T) {
 	c := convene(t)
 	c.policy.answer = func(*decision.Question, *facts.Snapshot) decision.Outcome { return decision.Outcome{Approve: true} }
-	c.settle(runs(0, "d0"))
+	c.settle(runs(0, "d0"), waits(1), waits(2), waits(3))
 	asked := c.policy.asked.Load()
 	ds := c.judge.Evaluate(context.Background(), c.request(runs(0, "d0"), waits(1), waits(2), waits(3))).Decisions
 	require.Len(t, ds, 3)
@@ -242,7 +258,7 @@ func TestUnchangedQuestionsRepeatTheirDefersWithoutThePolicy(t *testing.T) {
 	c.policy.answer = func(*decision.Question, *facts.Snapshot) decision.Outcome {
 		return decision.Outcome{Defer: []any{map[string]any{"code": "pace.soak", "message": "soaking", "retry_after": 3.0}}}
 	}
-	c.settle()
+	c.settle(waits(1))
 	first := one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions)
 	c.clock.Step(2 * time.Second)
 	again := one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions)
@@ -391,7 +407,7 @@ func TestThePreviewReservesNothingAndCountsItsOwnApprovals(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, seen.Reservations)
 	require.True(t, c.log[len(c.log)-1].Preview)
-	require.Equal(t, decision.Approve, one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions).Verdict)
+	require.Equal(t, decision.Approve, one(t, c.ask(waits(1))).Verdict)
 }
 
 func TestABatchThatRunsOutOfTimeDefersTheRest(t *testing.T) {
