@@ -95,7 +95,7 @@ defer contains r if {
 defer contains r if {
 	not input.target.goes_down == false
 	some grouping, _ in input.options.budget
-	not located[grouping]
+	not memberships[grouping]
 	r := {
 		"code": "budget.unknown",
 		"message": sprintf("not known in which %s this pod is, so its budget is not known either", [grouping]),
@@ -104,18 +104,12 @@ defer contains r if {
 
 # METADATA
 # title: The groups of one grouping
-# description: Those every application has, and those made from pod labels. A grouping that is unknown is absent.
+# description: >
+#   Those every application has, and those made from pod labels. A grouping that is unknown is absent; an empty list
+#   means that the pod is in none.
 memberships[grouping] := input.target.groups[grouping] if some grouping, _ in input.options.budget
 
 memberships[grouping] := input.target.custom[grouping] if some grouping, _ in input.options.budget
-
-# METADATA
-# title: The groupings of which the pod's groups are known
-# description: Also when they are known to be none, as for a pod that holds no shard.
-located contains grouping if {
-	some grouping, groups in memberships
-	is_array(groups)
-}
 
 # METADATA
 # title: A limit in pods

@@ -82,7 +82,6 @@ deny contains r if {
 # description: A healthy voter leaves for good and the voters registered now would lose their majority.
 shrinks_below_majority if {
 	input.operation.type == "scale-in"
-	input.operation.takes_down == true
 	q := input.target.quorum
 	q.up_after < q.up
 	q.voters > 1

@@ -128,6 +128,16 @@ test_op_14_three_to_two_is_denied_while_one_is_down if {
 	r.details == {"voters": 3, "up_after": 1, "needed": 2}
 }
 
+test_op_14_one_reason_is_enough if {
+	w := testing.world(of(three, object.union(scale_in, {"members": {"db-0": sick}})))
+	quorum.defer == set() with input as w.input
+}
+
+test_op_14_a_dead_voter_may_be_scaled_in_though_the_majority_is_lost if testing.expect(
+	ask(three, object.union(scale_in, lost)),
+	"approve", set(),
+)
+
 test_op_14_a_voter_that_is_down_may_be_scaled_in if testing.expect(
 	ask(three, object.union(scale_in, {"members": {"db-2": sick}})),
 	"approve", set(),
@@ -204,6 +214,13 @@ test_di_11_b_a_dead_member_gets_time_to_return if {
 	message(d) == "1 of 3 voters are up, 2 needed; this member may be replaced once it has been down for 60 seconds"
 }
 
+test_di_11_b_a_member_that_is_up_has_no_grace_to_wait_for if {
+	d := ask(three, object.union(lost, {"pods": {"db-0": {"since": testing.now - 45}}, "operation": {"pod": "db-0"}}))
+	testing.expect(d, "defer", {"quorum.lost", "quorum.majority"})
+	count(d.reasons) == 2
+	d.retry_after == 5
+}
+
 test_di_11_b_the_grace_ends if testing.expect(
 	ask(three, object.union(lost, {"pods": {"db-1": {"since": testing.now - 60}}})),
 	"approve", set(),
@@ -247,6 +264,10 @@ test_di_15_the_only_voter_may_go_where_a_person_allows_it if {
 	allowed := object.union(alone, {"options": {"quorum": {"single_member": "allow"}}})
 	testing.expect(ask(["db-0"], allowed), "approve", set())
 	testing.notes(of(["db-0"], allowed)) == {"quorum.single"}
+}
+
+test_di_15_one_of_three_is_worth_no_note if {
+	testing.notes(of(three, {"options": {"quorum": {"single_member": "allow"}}})) == set()
 }
 
 test_di_15_the_only_voter_may_be_scaled_in_where_a_person_allows_it if testing.expect(
