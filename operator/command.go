@@ -25,7 +25,8 @@ type options struct {
 	developmentOutput bool
 }
 
-func command() *cobra.Command {
+// command is the program, with the options that its flags set.
+func command() (*cobra.Command, *options) {
 	o := &options{}
 	c := &cobra.Command{
 		Use:   "operator",
@@ -53,7 +54,7 @@ Connections to ACMs are not encrypted in this version: keep them on one machine 
 	f.DurationVar(&o.evaluateTimeout, "evaluate-timeout", 2*time.Second, "how long to wait for an ACM's answer")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: $KUBECONFIG, else the pod's service account)")
 	f.BoolVar(&o.developmentOutput, "log-for-people", false, "log lines for people, not JSON")
-	return c
+	return c, o
 }
 
 // addresses reads --acm.

@@ -12,7 +12,8 @@ import (
 )
 
 func main() {
-	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+	cmd, _ := command()
+	if err := cmd.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
 	}
 }

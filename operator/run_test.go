@@ -1,30 +1,158 @@
 package main
 
 import (
+	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"net/http"
-	"slices"
+	"os"
+	"os/exec"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/test/controlplane"
+	"assent.dev/assent/test/install"
 	"assent.dev/assent/test/wrap"
 	"assent.dev/assent/test/wrap/live"
 )
 
-func TestMain(m *testing.M) { controlplane.Main(m) }
+const (
+	// runAsOperator makes this test's own binary the operator.
+	runAsOperator = "ASSENT_TEST_RUN_AS_OPERATOR"
+	namespace     = "assent-system"
+	account       = "assent-operator"
+	// patience is how long one thing may take on a busy machine; tick is how often it is looked for.
+	patience = time.Minute
+	tick     = 50 * time.Millisecond
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(runAsOperator) != "" {
+		main()
+		os.Exit(0)
+	}
+	controlplane.Main(m)
+}
+
+// replica is the operator as a process, with the rights of its service account and nobody to ask.
+type replica struct {
+	health, metrics string
+	cmd             *exec.Cmd
+	log             syncBuffer
+	exited          chan struct{}
+	// ended is why it ended, once it has.
+	ended error
+}
+
+// syncBuffer may be read while the process writes.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends.
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// cluster is an API server with accounts and roles as config/ grants them.
+func cluster(t *testing.T) (*controlplane.ControlPlane, client.Client) {
+	t.Helper()
+	cp, c := live.Cluster(t)
+	dir, err := live.Config("overlays/out-of-cluster")
+	require.NoError(t, err)
+	require.NoError(t, install.Apply(t.Context(), cp.Config(), dir))
+	return cp, c
+}
+
+func start(t *testing.T, cp *controlplane.ControlPlane) *replica {
+	t.Helper()
+	kubeconfig, err := cp.KubeconfigFor(t.Context(), namespace, account)
+	require.NoError(t, err)
+	r := &replica{health: freeAddress(t), metrics: freeAddress(t), exited: make(chan struct{})}
+	r.cmd = exec.Command(os.Args[0], "--kubeconfig", kubeconfig, "--acm", "default=127.0.0.1:1", "--leader-elect",
+		"--metrics-bind-address", r.metrics, "--health-probe-bind-address", r.health)
+	r.cmd.Env = append(os.Environ(), runAsOperator+"=1")
+	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, r.cmd.Start())
+	go func() {
+		defer close(r.exited)
+		r.ended = r.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		r.stop(t)
+		if t.Failed() {
+			t.Logf("the replica's log:\n%s", r.log.String())
+		}
+	})
+	return r
+}
+
+// stop ends the replica as a kubelet does and returns how it ended.
+func (r *replica) stop(t *testing.T) error {
+	t.Helper()
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("stopping the operator: %v", err)
+	}
+	return r.wait(t)
+}
+
+func (r *replica) wait(t *testing.T) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	select {
+	case <-r.exited:
+	case <-ctx.Done():
+		t.Errorf("the operator does not end: %v", r.cmd.Process.Kill())
+		<-r.exited
+	}
+	return r.ended
+}
+
+func (r *replica) leads(want bool) func() bool {
+	line := "\nassent_operator_leading 0\n"
+	if want {
+		line = "\nassent_operator_leading 1\n"
+	}
+	return func() bool { return strings.Contains(page("http://"+r.metrics+"/metrics"), line) }
+}
+
+func (r *replica) ready() bool { return page("http://"+r.health+"/readyz") != "" }
+
+// page is what a page says; nothing when it does not answer with 200.
+func page(url string) string {
+	response, err := http.Get(url)
+	if err != nil {
+		return ""
+	}
+	text, err := io.ReadAll(response.Body)
+	if errors.Join(err, response.Body.Close()) != nil || response.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(text)
+}
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -34,91 +162,108 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func get(url string) (int, string) {
-	response, err := http.Get(url)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return response.StatusCode, string(body)
-}
-
-// A process leads once in its life, so this is one test: it waits while another leads, takes over, works, and ends when
-// the Lease is taken away.
-func TestCR02TheProcessLeadsWorksAndEndsWhenItsLeaseIsLost(t *testing.T) {
-	cp, c := live.Cluster(t)
+func TestTwoReplicasOneActsAndTheOtherTakesOverInAHigherTerm(t *testing.T) {
+	cp, c := cluster(t)
 	ns := live.Namespace(t, c)
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: leaseName},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("predecessor"), LeaseDurationSeconds: ptr.To(int32(3)), LeaseTransitions: ptr.To(int32(6)),
-			AcquireTime: ptr.To(metav1.NowMicro()), RenewTime: ptr.To(metav1.NowMicro()),
-		},
-	}
-	require.NoError(t, c.Create(t.Context(), lease))
-	o := &options{
-		acms: []string{"default=" + freeAddress(t)}, cluster: "test", namespace: ns, leaderElect: true, leaderNamespace: ns,
-		metricsAddress: freeAddress(t), healthAddress: freeAddress(t), evaluateTimeout: time.Second, kubeconfig: cp.Kubeconfig(),
-	}
-	ended := make(chan error, 1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() { ended <- run(ctx, logr.Discard(), o) }()
+	first := start(t, cp)
+	require.Eventually(t, first.leads(true), patience, tick)
+	require.Eventually(t, first.ready, patience, tick)
+	second := start(t, cp)
+	require.Eventually(t, second.ready, patience, tick, "a replica in waiting has its caches warm")
+	require.True(t, second.leads(false)())
 
-	require.Eventually(t, func() bool { code, _ := get("http://" + o.healthAddress + "/readyz"); return code == http.StatusOK },
-		20*time.Second, 50*time.Millisecond, "a replica in waiting is ready: its caches are warm")
+	require.NoError(t, c.Create(t.Context(), wrap.LiStatefulSet(ns, "db").Replicas(2).Obj()))
+	op := &v1alpha1.Operation{}
+	key := client.ObjectKey{Namespace: ns, Name: "db-0-out-1"}
 	require.Eventually(t, func() bool {
-		_, text := get("http://" + o.metricsAddress + "/metrics")
-		return has(text, "assent_operator_leading 0")
-	}, 10*time.Second, 50*time.Millisecond)
+		return c.Get(t.Context(), key, op) == nil && op.Status.Reason == "acm.unavailable"
+	}, patience, tick, "every controller runs, and the wait for the ACM is visible")
+	pods := &corev1.PodList{}
+	require.NoError(t, c.List(t.Context(), pods, client.InNamespace(ns)))
+	require.Empty(t, pods.Items, "nobody approved anything")
 
+	require.NoError(t, first.stop(t), "an ordered end is no error")
+	require.Eventually(t, second.leads(true), patience, tick, "the Lease was given back")
+	require.Contains(t, first.log.String(), `"term":1`)
+	require.Contains(t, second.log.String(), `"term":2`)
+	set := &v1alpha1.LiStatefulSet{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "db"}, set))
+	two := int32(3)
+	set.Spec.Replicas = &two
+	require.NoError(t, c.Update(t.Context(), set))
 	require.Eventually(t, func() bool {
-		_, text := get("http://" + o.metricsAddress + "/metrics")
-		return has(text, "assent_operator_leading 1")
-	}, 60*time.Second, 100*time.Millisecond, "the predecessor's Lease runs out")
-	term, err := termOf(t.Context(), c, o)
-	require.NoError(t, err)
-	require.Equal(t, int64(8), term, "one more than the predecessor's")
+		return c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "db-0-out-2"}, op) == nil
+	}, patience, tick, "the second one acts")
 
-	require.NoError(t, c.Create(t.Context(), wrap.LiStatefulSet(ns, "db").Obj()))
-	require.Eventually(t, func() bool {
-		op := &v1alpha1.Operation{}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "db-0-out-1"}, op) == nil && op.Status.Reason == "acm.unavailable"
-	}, 20*time.Second, 50*time.Millisecond, "it works, and nobody answers")
-
-	steal(t, c, lease)
-	select {
-	case err := <-ended:
-		require.ErrorContains(t, err, "leader election lost")
-	case <-time.After(60 * time.Second):
-		require.Fail(t, "the process goes on without its Lease")
+	for _, r := range []*replica{first, second} {
+		require.NotContains(t, strings.ToLower(r.log.String()), "forbidden")
 	}
 }
 
-func has(text, line string) bool {
-	return slices.Contains(strings.Split(text, "\n"), line)
-}
-
-// steal gives the Lease to somebody else who keeps it.
-func steal(t *testing.T, c client.Client, lease *coordinationv1.Lease) {
-	t.Helper()
+func TestCR02_ALeaderThatLosesItsLeaseEndsAtOnce(t *testing.T) {
+	cp, c := cluster(t)
+	r := start(t, cp)
+	require.Eventually(t, r.leads(true), patience, tick)
+	lease := &coordinationv1.Lease{}
 	require.Eventually(t, func() bool {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(lease), lease); err != nil {
-			return false
-		}
-		lease.Spec.HolderIdentity = ptr.To("successor")
-		lease.Spec.LeaseDurationSeconds = ptr.To(int32(3600))
-		lease.Spec.RenewTime = ptr.To(metav1.NowMicro())
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: leaseName}, lease))
+		other, now, seconds := "somebody-else", metav1.NowMicro(), int32(3600)
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = &other, &now, &seconds
 		return c.Update(t.Context(), lease) == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, patience, tick, "the holder may renew it in between")
+	t.Cleanup(func() { require.NoError(t, c.Delete(context.Background(), lease)) })
+	require.Error(t, r.wait(t), "nothing of a lost term may go on")
+	require.Contains(t, r.log.String(), "leader election lost")
+	require.Equal(t, "somebody-else", *lease.Spec.HolderIdentity)
 }
 
-func TestWithoutLeaderElectionTheTermIsTheTime(t *testing.T) {
-	term, err := termOf(t.Context(), nil, &options{})
+func TestTheCacheHoldsOnlyOurPodsAndOnlyTheNamespaceAskedFor(t *testing.T) {
+	cp, c := cluster(t)
+	config, err := cp.ServiceAccountConfig(t.Context(), namespace, account)
 	require.NoError(t, err)
-	require.InDelta(t, time.Now().Unix(), term, 2, fmt.Sprint(term))
+	ours, others := live.Namespace(t, c), live.Namespace(t, c)
+	for _, p := range []struct{ namespace, name, set string }{
+		{ours, "db-0", "db"}, {ours, "web", ""}, {others, "db-0", "db"},
+	} {
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: p.name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "app:1"}}},
+		}
+		if p.set != "" {
+			pod.Labels = map[string]string{v1alpha1.LabelSet: p.set}
+		}
+		// There is no controller that makes the account that admission looks for.
+		sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: p.namespace, Name: "default"}}
+		require.NoError(t, client.IgnoreAlreadyExists(c.Create(t.Context(), sa)))
+		require.NoError(t, c.Create(t.Context(), pod))
+	}
+
+	for wanted, o := range map[int]*options{2: {}, 1: {namespace: ours}} {
+		o.metricsAddress, o.healthAddress = "0", "0"
+		mgr, err := newManager(config, o)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- mgr.Start(ctx) }()
+		require.Eventually(t, func() bool { return cachesReady(mgr)(request(t)) == nil }, patience, tick)
+		pods := &corev1.PodList{}
+		require.NoError(t, mgr.GetCache().List(ctx, pods))
+		var names []string
+		for _, p := range pods.Items {
+			if p.Namespace == ours || p.Namespace == others {
+				names = append(names, p.Name)
+			}
+		}
+		require.Len(t, names, wanted)
+		require.NotContains(t, names, "web")
+		cancel()
+		require.NoError(t, <-ended)
+	}
+}
+
+func request(t *testing.T) *http.Request {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil)
+	require.NoError(t, err)
+	return r
 }
