@@ -160,14 +160,15 @@ func timeFor(at string, seen *facts.Snapshot) (time.Time, error) {
 
 func unix(seconds float64) time.Time { return time.UnixMicro(int64(seconds * 1e6)).UTC() }
 
-// judgeOnce asks a judge of its own. A first request without anybody waiting tells it what is in flight, before the
-// facts were collected, so that these are not held to be from before the last step.
+// judgeOnce asks a judge of its own. A first request tells it what is in flight and what is asked, before the facts were
+// collected, so that these are not held to be from before the last step or the question. No policy answers it.
 func judgeOnce(ctx context.Context, policy judge.Policy, seen *facts.Snapshot, state *decision.State, now time.Time) []judge.Entry {
 	log, at := &kept{}, &fixedClock{}
 	source := &recorded{Store: storeOf(seen, now)}
 	ids := 0
+	answering := &onePolicy{rehearsal{policy}}
 	j := judge.New(judge.Deps{
-		Policies: onePolicy{policy}, Facts: source, Clock: at, Log: log,
+		Policies: answering, Facts: source, Clock: at, Log: log,
 		NewID:        func() string { ids++; return "eval-" + strconv.Itoa(ids) },
 		Nudge:        func(string) {},
 		ExpiresAfter: judge.DefaultExpiresAfter, BatchBudget: time.Minute,
@@ -176,12 +177,22 @@ func judgeOnce(ctx context.Context, policy judge.Policy, seen *facts.Snapshot, s
 	j.Begin(0, true)
 	before := *state
 	before.RequestNumber = 1
-	before.Instances = slices.DeleteFunc(slices.Clone(state.Instances), func(i decision.Instance) bool { return !i.State.InFlight() })
+	before.Instances = slices.Clone(state.Instances)
+	for i := range before.Instances {
+		before.Instances[i].Key += " before" // else the answer given here would be repeated
+	}
 	j.Evaluate(ctx, &before)
-	log.entries, at.now = nil, now
+	log.entries, at.now, answering.policy = nil, now, policy
 	state.RequestNumber = 2
 	j.Evaluate(ctx, state)
 	return log.entries
+}
+
+// rehearsal is a policy that says nothing.
+type rehearsal struct{ judge.Policy }
+
+func (rehearsal) Evaluate(context.Context, *decision.Question, *facts.Snapshot) decision.Outcome {
+	return decision.Outcome{}
 }
 
 func earliest(s *facts.Snapshot, now time.Time) time.Time {

@@ -165,7 +165,8 @@ func TestKubernetesFactsMustReachWhatTheOperatorHasSeen(t *testing.T) {
 	require.Equal(t, []string{decision.CodeFactsBehind}, codes(one(t, c.judge.Evaluate(context.Background(), s).Decisions)))
 	c.rv = 77
 	c.collect()
-	require.Equal(t, []string{CauseFacts}, c.nudges)
+	require.Subset(t, []string{CauseFacts}, c.nudges)
+	require.NotEmpty(t, c.nudges)
 	require.Equal(t, decision.Approve, one(t, c.judge.Evaluate(context.Background(), c.request(waits(1))).Decisions).Verdict)
 }
 
