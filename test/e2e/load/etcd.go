@@ -101,7 +101,7 @@ func (w *Etcd) Acknowledged() int {
 func (w *Etcd) Finish(ctx context.Context) (Report, error) {
 	w.stop()
 	<-w.done
-	defer func() { _ = w.client.Close() }() //nolint:errcheck // nothing can be done about a client that does not close
+	defer func() { _ = w.client.Close() }() // nothing can be done about a client that does not close
 	found, err := w.readAll(ctx)
 	if err != nil {
 		return Report{}, err

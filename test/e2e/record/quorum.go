@@ -39,7 +39,7 @@ func WatchQuorum(ctx context.Context, endpoints []string, every time.Duration) (
 		q.wg.Add(1)
 		go func() {
 			defer q.wg.Done()
-			defer func() { _ = client.Close() }() //nolint:errcheck // nothing to be done
+			defer func() { _ = client.Close() }() // nothing to be done
 			q.follow(ctx, client, e, every)
 		}()
 	}

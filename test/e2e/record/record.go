@@ -101,7 +101,7 @@ func (r *Recorder) say(format string, args ...any) {
 	line := fmt.Sprintf("%7.2fs  %s", time.Since(r.begun).Seconds(), fmt.Sprintf(format, args...))
 	r.lines = append(r.lines, line)
 	if r.out != nil {
-		_, _ = fmt.Fprintln(r.out, line) //nolint:errcheck // a broken terminal must not change the outcome
+		_, _ = fmt.Fprintln(r.out, line) // a broken terminal must not change the outcome
 	}
 }
 

@@ -64,7 +64,7 @@ func (r Result) Err() error {
 // Print writes the table.
 func (r Result) Print(out io.Writer) {
 	row := func(what, is, want string) {
-		_, _ = fmt.Fprintf(out, "  %-58s %-24s %s\n", what, is, want) //nolint:errcheck // a broken terminal must not change the outcome
+		_, _ = fmt.Fprintf(out, "  %-58s %-24s %s\n", what, is, want) // a broken terminal must not change the outcome
 	}
 	row("", "seen", "must be")
 	row("acknowledged writes", fmt.Sprint(r.Load.Acknowledged), "> 0")
@@ -118,7 +118,7 @@ func (r *Result) readDecisions(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening the decision log: %w", err)
 	}
-	defer func() { _ = f.Close() }() //nolint:errcheck // only read
+	defer func() { _ = f.Close() }() // only read
 	r.Decisions, r.Codes = map[string]int{}, map[string]int{}
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 16<<20)

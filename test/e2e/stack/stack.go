@@ -85,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 
 func (s *Stack) say(format string, args ...any) {
 	if s.o.Out != nil {
-		_, _ = fmt.Fprintf(s.o.Out, format+"\n", args...) //nolint:errcheck // a broken terminal must not change the outcome
+		_, _ = fmt.Fprintf(s.o.Out, format+"\n", args...) // a broken terminal must not change the outcome
 	}
 }
 
@@ -94,7 +94,9 @@ func (s *Stack) Close() {
 	s.StopOperator()
 	s.StopACM()
 	if s.Nodes != nil {
-		s.Nodes.Stop()
+		if err := s.Nodes.Stop(); err != nil {
+			s.say("stopping the nodes: %v", err)
+		}
 		s.Nodes = nil
 	}
 	if s.ControlPlane != nil {
@@ -236,9 +238,9 @@ func ok(url string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = resp.Body.Close() }() //nolint:errcheck // only the status matters
+		defer func() { _ = resp.Body.Close() }() // only the status matters
 		if resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) //nolint:errcheck // shown as far as read
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) // shown as far as read
 			return fmt.Errorf("%s answers %s: %s", url, resp.Status, body)
 		}
 		return nil
@@ -250,6 +252,6 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding a free port: %w", err)
 	}
-	defer func() { _ = l.Close() }() //nolint:errcheck // the port is free either way
+	defer func() { _ = l.Close() }() // the port is free either way
 	return l.Addr().String(), nil
 }
