@@ -44,13 +44,13 @@ func startProcess(name, logFile string, env []string, path string, args ...strin
 
 // Kill ends the process at once, as a crash does, and waits until it is gone.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGKILL) // already gone is fine
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) //nolint:errcheck // already gone is fine
 	<-p.exited
 }
 
 // Stop asks the process to end, kills it after ten seconds, and waits until it is gone.
 func (p *Process) Stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // already gone is fine
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // already gone is fine
 	select {
 	case <-p.exited:
 	case <-time.After(10 * time.Second):

@@ -240,7 +240,7 @@ func ok(url string) func(context.Context) error {
 		}
 		defer func() { _ = resp.Body.Close() }() // only the status matters
 		if resp.StatusCode != http.StatusOK {
-			body, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) // shown as far as read
+			body, _ := io.ReadAll(io.LimitReader(resp.Body, 2000)) //nolint:errcheck // shown as far as read
 			return fmt.Errorf("%s answers %s: %s", url, resp.Status, body)
 		}
 		return nil
