@@ -14,6 +14,8 @@ type Flight struct {
 	steps map[string]Step
 	// repairs marks steps that were approved for a pod that was down already.
 	repairs map[string]bool
+	// shared: a question holds byPod, so it must not change anymore.
+	shared bool
 }
 
 // NewFlight is an empty one.
@@ -31,15 +33,20 @@ func (f *Flight) add(step Step, entry *InFlight, repair bool) {
 	if f.byPod[step.Pod] != nil {
 		return
 	}
+	if f.shared {
+		f.byPod, f.shared = maps.Clone(f.byPod), false
+	}
 	f.byPod[step.Pod], f.steps[step.Pod] = entry, step
 	if repair {
 		f.repairs[step.Pod] = true
 	}
 }
 
-// around is in_flight for a question about the pod: everybody else's entries.
+// around is in_flight for a question about the pod: everybody else's entries, which stay as they are now. The decision log
+// reads them later, while further steps are taken.
 func (f *Flight) around(pod string) map[string]*InFlight {
 	if f.byPod[pod] == nil {
+		f.shared = true
 		return f.byPod
 	}
 	others := maps.Clone(f.byPod)

@@ -103,13 +103,13 @@ type entry struct {
 				Examples []string `json:"examples"`
 			} `json:"peers"`
 		} `json:"target"`
-	} `json:"input"`
+	} `json:"question"`
 	Result struct {
 		Verdict string `json:"verdict"`
 		Reasons []struct {
 			Code string `json:"code"`
 		} `json:"reasons"`
-	} `json:"result"`
+	} `json:"decision"`
 }
 
 // readDecisions fills the part of a result that the decision log tells.
