@@ -48,7 +48,7 @@ defer contains r if {
 #   - ref: policies/README.md
 defer contains r if {
 	some check, _ in input.options
-	not known[check]
+	not data.acm.checks[check].options
 	r := {
 		"code": "options.unknown_check",
 		"message": sprintf("checks.%s: no such check; known: %s", [check, concat(", ", known)]),
@@ -75,6 +75,7 @@ warn contains r if {
 # related_resources:
 #   - ref: policies/README.md
 warn contains object.union(r, {"disabled": true}) if {
+	input.disabled != {}
 	some check, _ in input.options
 	some r in data.acm.checks[check].deny
 	switched_off(check, r)
@@ -88,6 +89,7 @@ warn contains object.union(r, {"disabled": true}) if {
 # related_resources:
 #   - ref: policies/README.md
 warn contains object.union(r, {"disabled": true}) if {
+	input.disabled != {}
 	some check, _ in input.options
 	some r in data.acm.checks[check].defer
 	switched_off(check, r)

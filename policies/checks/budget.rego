@@ -28,9 +28,10 @@ options := {"*": {
 defer contains r if {
 	input.target.goes_down == true
 	some grouping, limits in input.options.budget
+	limit := limits.max_unavailable
 	over := [text |
 		some m in memberships[grouping]
-		most := allowed(limits.max_unavailable, m.size)
+		most := allowed(limit, m.size)
 		m.others_down + 1 > most
 		text := sprintf(
 			"%s%d of %d pods would be down, %d allowed%s",
@@ -50,13 +51,14 @@ defer contains r if {
 defer contains r if {
 	input.target.goes_down == true
 	some grouping, limits in input.options.budget
+	limit := limits.min_available
 	under := [text |
 		some m in memberships[grouping]
 		left := (m.size - m.others_down) - 1
-		left < limits.min_available
+		left < limit
 		text := sprintf(
 			"%s%d of %d pods would be available, %d needed%s",
-			[prefix(grouping, m), max([0, left]), m.size, limits.min_available, names("; down or promised: ", m.others)],
+			[prefix(grouping, m), max([0, left]), m.size, limit, names("; down or promised: ", m.others)],
 		)
 	]
 	r := reason(grouping, under)
@@ -72,12 +74,13 @@ defer contains r if {
 defer contains r if {
 	input.target.goes_down == true
 	some grouping, limits in input.options.budget
+	limit := limits.max_groups
 	wide := [text |
 		some m in memberships[grouping]
-		m.other_groups_down + 1 > limits.max_groups
+		m.other_groups_down + 1 > limit
 		text := sprintf(
 			"%d %s groups would have pods down, %d allowed%s",
-			[m.other_groups_down + 1, grouping, limits.max_groups, names("; now: ", m.other_groups)],
+			[m.other_groups_down + 1, grouping, limit, names("; now: ", m.other_groups)],
 		)
 	]
 	r := reason(grouping, wide)
@@ -107,9 +110,7 @@ defer contains r if {
 # description: >
 #   Those every application has, and those made from pod labels. A grouping that is unknown is absent; an empty list
 #   means that the pod is in none.
-memberships[grouping] := input.target.groups[grouping] if some grouping, _ in input.options.budget
-
-memberships[grouping] := input.target.custom[grouping] if some grouping, _ in input.options.budget
+memberships := object.union(input.target.groups, input.target.custom)
 
 # METADATA
 # title: A limit in pods

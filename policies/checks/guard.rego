@@ -30,6 +30,7 @@ options := {
 #   - ref: https://kubernetes.io/docs/concepts/architecture/nodes/#rate-limits-on-eviction
 #     description: the same thought for nodes, where evictions stop when most of a zone is unhealthy
 defer contains r if {
+	input.totals.unexpected.count > 0
 	not input.target.down == true
 	most := max([
 		object.get(input.options.guard, "min_pods", 2),

@@ -237,7 +237,6 @@ defer contains r if {
 #   - ref: policies/README.md
 defer contains r if {
 	input.target.goes_down == true
-	input.target.quorum
 	input.target.member
 	not input.target.member.voter == false
 	not health_known
