@@ -84,7 +84,4 @@ warn contains r if {
 # METADATA
 # title: The cluster has its majority
 # description: Seen, with everything promised taken away.
-majority if {
-	input.totals.quorum.voters > 0
-	input.totals.quorum.up >= input.totals.quorum.needed
-}
+majority if input.totals.quorum.up >= input.totals.quorum.needed

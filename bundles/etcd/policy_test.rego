@@ -254,7 +254,7 @@ test_op_14_five_to_one_goes_on_once_the_members_are_removed if {
 test_op_14_scaling_in_tells_that_the_member_stays_registered if {
 	notes(scale_in("etcd-2")) == {"etcd.stays_registered"}
 	notes(object.union(scale_in("etcd-2"), {"members": {"etcd-2": {"voter": false}}})) == set()
-	notes(object.union(scale_in("etcd-3"), {"operation": {"stage": "release"}})) == set()
+	notes(object.union(scale_in("etcd-2"), {"operation": {"stage": "release"}})) == set()
 	notes({"operation": {"type": "swap", "stage": "remove", "pod": "etcd-2"}}) == set()
 }
 

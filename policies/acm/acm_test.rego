@@ -83,6 +83,11 @@ test_po_13_a_disabled_denial_does_not_count if {
 	}
 }
 
+test_po_13_only_what_is_disabled_is_called_so if {
+	testing.notes(object.union(alone, {"disabled": {"leader": {}}})) == set()
+	testing.notes(object.union(base, object.union(busy, {"disabled": {"leader": {}}}))) == set()
+}
+
 test_po_13_disabling_a_check_gets_past_a_dead_collector if testing.expect(
 	testing.library(object.union(object.remove(base, {"members"}), {"disabled": {"quorum": {}}})),
 	"approve", set(),

@@ -11,6 +11,7 @@ overridden(override) := acm.option_errors({"checks": good, "overrides": [overrid
 
 test_good_thresholds if {
 	errors({}) == set()
+	errors({"operations": {"types": ["deployment"]}}) == set()
 	errors({
 		"quorum": true,
 		"leader": {"last": false, "transfer_first": true, "settle_seconds": 0.5, "absent_grace_seconds": 0},
@@ -53,6 +54,7 @@ test_values_of_the_wrong_shape if {
 		"checks.quorum.spare: 0.5, want a whole number, 0 or more": {"quorum": {"spare": 0.5}},
 		"checks.quorum.single_member: \"yes\", want one of \"allow\", \"deny\"": {"quorum": {"single_member": "yes"}},
 		"checks.guard.fraction: 0, want a number above 0, at most 1": {"guard": {"fraction": 0}},
+		"checks.guard.fraction: 1.5, want a number above 0, at most 1": {"guard": {"fraction": 1.5}},
 		"checks.guard.fraction: 20, want a number above 0, at most 1": {"guard": {"fraction": 20}},
 		"checks.guard.fraction: \"0.2\", want a number above 0, at most 1": {"guard": {"fraction": "0.2"}},
 		"checks.guard.min_pods: 0, want a whole number, 1 or more": {"guard": {"min_pods": 0}},

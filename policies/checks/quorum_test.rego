@@ -33,6 +33,8 @@ test_the_second_of_three_waits_for_a_promised_one if {
 	message(d) == "1 of 3 voters would be up, 2 needed"
 }
 
+test_one_of_two_never_goes if testing.expect(ask(["db-0", "db-1"], {}), "defer", {"quorum.majority"})
+
 test_the_second_of_three_waits_for_a_sick_one if testing.expect(
 	ask(three, {"members": {"db-2": sick}}),
 	"defer", {"quorum.majority"},

@@ -78,6 +78,8 @@ test_po_13_disabled_reasons_do_not_count if {
 	}
 	d := decide({no}, {later}, {true}) with input.disabled as {"a.no": {"until": 1, "by": "b", "why": "w"}}
 	testing.expect(d, "defer", {"a.later"})
+	silent := decide(set(), {later}, set()) with input.disabled as {"a": {"until": 1, "by": "b", "why": "w"}}
+	testing.expect(silent, "defer", {"policy.no_approval"})
 }
 
 test_po_13_the_machinery_cannot_be_disabled if {
