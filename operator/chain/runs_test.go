@@ -9,8 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/operator/internal/plan/question"
@@ -143,24 +146,45 @@ func TestOP17_APodIsMadeOnceItsTerminatingClaimIsGone(t *testing.T) {
 	require.NotEqual(t, first, claim.UID)
 }
 
-func TestOP19_AScaleInIsNotGrantedOnAStaleStaging(t *testing.T) {
+func TestOP19_AScaleInIsNotGrantedOnAStaleCache(t *testing.T) {
 	w := three(t)
 	w.edit("db", replicas(2))
 	w.until("the claim", func() bool { return w.openOperations() == 1 })
-	// The user goes back before the approval is used; the operator's cache still shows the smaller set.
+	stale, err := wrap.NewStale(t.Context(), w.Client, w.ns, &v1alpha1.LiStatefulSetList{}, &v1alpha1.PodIndexList{}, &v1alpha1.OperationList{})
+	require.NoError(t, err)
 	w.edit("db", replicas(3))
-	w.drive(w.links[2])
-	w.acm.deliver()
-	w.drive(w.links[2])
-	w.drive(w.links[3])
-	require.Nil(t, finishedOrNil(w.identity("db-2")), "no grant")
+	restaged := false
+	for range 8 {
+		links, err := New(Options{
+			Cached: stale, Live: w.Client, Writer: w.faults, Clock: w.clock, Session: w.session, Term: w.term, Asker: w.acm, Timeout: 2 * time.Second,
+		})
+		require.NoError(t, err)
+		// The first look of a session is live; a second one is not, and sees the smaller set.
+		w.drive(links[2])
+		for range 3 {
+			w.drive(links[2])
+			w.acm.deliver()
+		}
+		w.drive(links[3])
+		require.Nil(t, openGrant(w.identity("db-2")))
+		if !restaged {
+			w.drive(w.links[0])
+			restaged = true
+		}
+	}
+	approved := slices.ContainsFunc(w.acm.questions, func(q question.Question) bool {
+		return slices.ContainsFunc(q.Instances, func(i question.Instance) bool { return i.Type == v1alpha1.ScaleIn })
+	})
+	require.True(t, approved, "the ACM was asked, and approves everything")
+	require.Empty(t, w.deleted)
+	w.restart()
 	w.rest()
 	require.Empty(t, w.deleted)
 	require.Equal(t, []string{"db-0=app:1", "db-1=app:1", "db-2=app:1"}, w.images())
 }
 
-// finishedOrNil is the identity's grant if it is open.
-func finishedOrNil(s *v1alpha1.StatefulPod) *v1alpha1.Grant {
+// openGrant is the identity's grant; nil once it is finished.
+func openGrant(s *v1alpha1.StatefulPod) *v1alpha1.Grant {
 	if g := s.Spec.Grant; g != nil && s.Status.Finished != g.Decision {
 		return g
 	}
@@ -202,7 +226,7 @@ func TestGR02_ASilentACMIsATimeoutAndItsLateAnswerIsDropped(t *testing.T) {
 	w.drive(w.links[3])
 	require.Empty(t, w.deleted)
 	for _, s := range w.identities() {
-		require.Nil(t, finishedOrNil(&s))
+		require.Nil(t, openGrant(&s))
 	}
 	w.acm.silent = false
 	w.rest()
@@ -339,7 +363,7 @@ func TestANewSessionActsOnNoGrantOfTheOld(t *testing.T) {
 	})
 	w.drive(w.links[2])
 	granted := w.identity("db-2").Spec.Grant
-	require.NotNil(t, finishedOrNil(w.identity("db-2")))
+	require.NotNil(t, openGrant(w.identity("db-2")))
 	w.restart()
 	w.drive(w.links[2])
 	w.drive(w.links[3])
@@ -369,6 +393,93 @@ func TestAnACMThatRestartsBetweenAnswerAndGrantIsToldOfIt(t *testing.T) {
 	w.rest()
 	require.Equal(t, 1, w.most)
 	require.Len(t, w.deleted, 3)
+}
+
+// TestADeleteSentInTimeThatLandsLate sends a delete whose answer never comes. It may land before the operator has settled
+// it, or long after the approval has run out.
+func TestADeleteSentInTimeThatLandsLate(t *testing.T) {
+	begin := func(t *testing.T) *world {
+		w := newSmallWorld(t).threeUp()
+		w.acm.judge = lastFirst
+		w.slow = true
+		w.edit("db", image("app:2"))
+		w.until("a delete of unknown outcome", func() bool { return len(w.late) > 0 })
+		require.NotNil(t, openGrant(w.identity("db-2")))
+		return w
+	}
+	t.Run("before expiry it is the approved act", func(t *testing.T) {
+		w := begin(t)
+		require.NoError(t, w.late[0]())
+		w.slow = false
+		w.rest()
+		require.Equal(t, []string{"db-1", "db-0"}, w.deleted, "db-2 is not deleted again")
+		require.Equal(t, []string{"db-0=app:2", "db-1=app:2", "db-2=app:2"}, w.images())
+		require.Equal(t, 1, w.most)
+	})
+	t.Run("after expiry it was abandoned and fails", func(t *testing.T) {
+		w := begin(t)
+		decision := w.identity("db-2").Spec.Grant.Decision
+		w.until("the end of the approval", func() bool { return w.pod("db-2").Annotations[v1alpha1.AnnotationAbandoned] == decision })
+		for _, land := range w.late {
+			require.True(t, apierrors.IsConflict(land()), "it lands at 41 s")
+		}
+		require.Nil(t, w.pod("db-2").DeletionTimestamp)
+		w.until("the return of the grant", func() bool {
+			g := openGrant(w.identity("db-2"))
+			return g == nil || g.Decision != decision
+		})
+		w.slow, w.late = false, nil
+		w.rest()
+		require.Equal(t, []string{"db-2", "db-1", "db-0"}, w.deleted)
+		require.Equal(t, 1, w.most)
+	})
+	t.Run("in flight until it is settled", func(t *testing.T) {
+		w := begin(t)
+		w.acm.judge = nil
+		for range 10 {
+			w.round()
+		}
+		require.Empty(t, w.deleted)
+		q := w.acm.questions[len(w.acm.questions)-1]
+		require.True(t, q.Holding[0].OutcomeUnknown)
+		for _, name := range []string{"db-0", "db-1"} {
+			require.Nil(t, openGrant(w.identity(name)), "the cap is spent")
+		}
+	})
+}
+
+func TestDeletingASetKeepsItsClaimsAndAsksNobody(t *testing.T) {
+	w := newWorld(t, controlplane.Options{ControllerManager: true})
+	w.accounts()
+	w.create(wrap.LiStatefulSet(w.ns, "db").Replicas(2).Edit(func(s *v1alpha1.LiStatefulSetSpec) {
+		s.VolumeClaimTemplates = []v1alpha1.VolumeClaimTemplate{claimTemplate("data")}
+	}))
+	w.rest()
+	set := &v1alpha1.LiStatefulSet{}
+	require.True(t, w.get("db", set))
+	w.acm.away = true
+	require.NoError(t, w.Delete(t.Context(), set))
+	w.eventually("the end of all that was the set's", func() bool {
+		return len(w.identities())+len(w.operations())+len(w.images()) == 0
+	})
+	require.Empty(t, w.deleted, "its owner's garbage, not our act")
+	for i := range 2 {
+		claim := &corev1.PersistentVolumeClaim{}
+		require.True(t, w.get(fmt.Sprintf("data-db-%d", i), claim))
+		require.Nil(t, claim.DeletionTimestamp)
+	}
+}
+
+func TestInANamespaceThatIsBeingDeletedNothingIsMadeAgain(t *testing.T) {
+	w := newWorld(t, controlplane.Options{ControllerManager: true})
+	w.accounts()
+	w.create(wrap.LiStatefulSet(w.ns, "db").Replicas(2))
+	w.rest()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}
+	require.NoError(t, w.Delete(t.Context(), ns))
+	w.eventually("the end of the namespace", func() bool {
+		return apierrors.IsNotFound(w.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	})
 }
 
 func TestEveryWaitSaysWhoAndWhat(t *testing.T) {

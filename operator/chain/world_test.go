@@ -50,6 +50,9 @@ type world struct {
 	held map[string]bool
 	// most is the highest number of unavailable pods seen after all were up.
 	most int
+	// slow keeps the deletes of Pods back, as a network does, and tells the operator nothing; late has them.
+	slow bool
+	late []func() error
 	// deleted are the Pods that the operator deleted, by name and revision.
 	deleted []string
 }
@@ -194,6 +197,10 @@ func (c *watchful) Delete(ctx context.Context, o client.Object, opts ...client.D
 		require.Equal(c.w, c.w.session, s.Spec.Grant.Session)
 		require.Equal(c.w, string(pod.UID), s.Spec.Grant.PodUID)
 		require.Equal(c.w, v1alpha1.StageRemove, s.Spec.Grant.Stage)
+		if c.w.slow {
+			c.w.late = append(c.w.late, func() error { return c.Client.Delete(c.w.Context(), o, opts...) })
+			return context.DeadlineExceeded
+		}
 	}
 	err := c.Client.Delete(ctx, o, opts...)
 	if pod, ok := o.(*corev1.Pod); ok && err == nil {
@@ -229,7 +236,9 @@ func (w *world) drive(link Link) bool {
 			if errors.Is(err, wrap.ErrCrash) || w.faults.FailAt > 0 && len(w.faults.Writes) >= w.faults.FailAt {
 				return false
 			}
-			require.NoError(w, err, "%s %s", link.Name, r.Name)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				require.NoError(w, err, "%s %s", link.Name, r.Name)
+			}
 		}
 	}
 	return true
@@ -284,6 +293,22 @@ func (w *world) until(what string, condition func() bool) {
 		w.round()
 	}
 	require.Fail(w, "it never came to: "+what, w.describe())
+}
+
+// eventually runs rounds until the condition holds, for what other processes do in real time.
+func (w *world) eventually(what string, condition func() bool) {
+	w.Helper()
+	ends := time.Now().Add(2 * time.Minute)
+	for !condition() {
+		require.True(w, time.Now().Before(ends), "it never came to %s\n%s", what, w.describe())
+		w.round()
+	}
+}
+
+// accounts waits for the namespace's service account, without which no Pod is admitted.
+func (w *world) accounts() {
+	w.Helper()
+	w.eventually("a service account", func() bool { return w.get("default", &corev1.ServiceAccount{}) })
 }
 
 // rest runs until nothing is open and two rounds write nothing.

@@ -14,8 +14,13 @@ import (
 	"assent.dev/assent/operator/internal/session"
 )
 
-// apply does the one thing that the plan names. Afterwards the identity has to be looked at again.
+// apply does the one thing that the plan, made from live reads, names.
 func (c *Controller) apply(ctx context.Context, in plan.Input, p plan.Plan) error {
+	if p.Verb == plan.CreatePod || len(p.CreateClaims) > 0 {
+		if stands, err := c.setStands(ctx, in.Identity); err != nil || !stands {
+			return err
+		}
+	}
 	for _, claim := range p.CreateClaims {
 		err := c.pods.CreateClaim(ctx, claim)
 		c.deps.Metrics.Act("create-claim", string(kube.OutcomeOf(err)))

@@ -54,7 +54,8 @@ func New(deps kube.Deps) *Controller {
 	return &Controller{deps: deps, pods: kube.NewPods(deps.Writer), trouble: &trouble{byKey: map[types.NamespacedName]refusal{}}}
 }
 
-// Reconcile brings one identity one step on. Anything it does, it does on live reads.
+// Reconcile brings one identity one step on. Anything it does, it does on live reads; what it did shows in the next look,
+// for which the watches ask.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	in, ok, err := c.observe(ctx, c.deps.Cached, req.NamespacedName)
 	if err != nil || !ok {
@@ -66,42 +67,24 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		if in, ok, err = c.observe(ctx, c.deps.Live, req.NamespacedName); err != nil || !ok {
 			return reconcile.Result{}, err
 		}
-		stands, err := c.setStands(ctx, in.Identity)
-		if err != nil || !stands {
-			return reconcile.Result{}, err
-		}
 		c.settleSeen(in)
 		p = plan.Make(in)
-	}
-	if acts(p) {
 		if err := c.apply(ctx, in, p); err != nil {
 			return c.settle(ctx, in, err)
 		}
 		c.trouble.forget(req.NamespacedName)
-		if in, ok, err = c.observe(ctx, c.deps.Live, req.NamespacedName); err != nil || !ok {
-			return reconcile.Result{}, err
-		}
-		p = plan.Make(in)
 	}
 	wait, err := c.writeStatus(ctx, in, p)
-	if err != nil || wait > 0 {
+	switch {
+	case err != nil || wait > 0:
 		return reconcile.Result{RequeueAfter: wait}, err
+	case p.Wait != "" && (p.Wake == 0 || p.Wake > waitRetry):
+		return reconcile.Result{RequeueAfter: waitRetry}, nil
 	}
-	return reconcile.Result{RequeueAfter: next(p)}, nil
+	return reconcile.Result{RequeueAfter: p.Wake}, nil
 }
 
 func acts(p plan.Plan) bool { return p.Verb != plan.Nothing || len(p.CreateClaims) > 0 }
-
-// next is when to look again if nothing happens.
-func next(p plan.Plan) time.Duration {
-	switch {
-	case acts(p):
-		return conflictRetry
-	case p.Wait != "" && (p.Wake == 0 || p.Wake > waitRetry):
-		return waitRetry
-	}
-	return p.Wake
-}
 
 // settleSeen tells the register when a live look shows that an act of unknown outcome has happened.
 func (c *Controller) settleSeen(in plan.Input) {

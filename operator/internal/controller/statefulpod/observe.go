@@ -32,11 +32,10 @@ func (c *Controller) observe(ctx context.Context, r client.Reader, key types.Nam
 	} else if found {
 		in.Pod = pod
 	}
-	revision := &v1alpha1.Revision{}
-	if found, err = get(ctx, r, types.NamespacedName{Namespace: key.Namespace, Name: in.Identity.Spec.Revision}, revision); err != nil {
-		return in, false, err
-	} else if found {
-		in.Revision = revision
+	if in.Pod == nil {
+		if in.Revision, err = c.revision(ctx, types.NamespacedName{Namespace: key.Namespace, Name: in.Identity.Spec.Revision}); err != nil {
+			return in, false, err
+		}
 	}
 	for i := range in.Identity.Spec.Claims {
 		claim := corev1.PersistentVolumeClaim{}
@@ -48,6 +47,17 @@ func (c *Controller) observe(ctx context.Context, r client.Reader, key types.Nam
 		}
 	}
 	return in, true, nil
+}
+
+// revision reads from the cache first, since a Revision never changes; nil when it does not exist.
+func (c *Controller) revision(ctx context.Context, key types.NamespacedName) (*v1alpha1.Revision, error) {
+	for _, r := range []client.Reader{c.deps.Cached, c.deps.Live} {
+		revision := &v1alpha1.Revision{}
+		if found, err := get(ctx, r, key, revision); err != nil || found {
+			return revision, err
+		}
+	}
+	return nil, nil
 }
 
 // get tells not found apart from an error.

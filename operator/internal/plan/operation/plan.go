@@ -17,7 +17,7 @@ func Make(in Input) Plan {
 	w.takeBack(&p)
 	w.remove(&p)
 	w.grant(&p)
-	w.sayWhy()
+	w.sayWhy(&p)
 	w.forget(&p)
 	w.show(&p)
 	w.ask(&p)

@@ -322,6 +322,9 @@ func TestApprovalsAreUsedOnlyForWhatWasJudged(t *testing.T) {
 		p := w.step()
 		require.Empty(t, p.Grants, name)
 		require.Equal(t, []string{"d1"}, p.Void, name)
+		if c.code == question.CodeCapFull {
+			require.Contains(t, asks(p), "db-1", "asked about again at once: "+name)
+		}
 		require.Equal(t, c.code, w.Words[Ref{op, "db-1"}].Code(), name)
 		require.NotEmpty(t, w.Words[Ref{op, "db-1"}].Reasons[0].Message, name)
 	}

@@ -133,7 +133,9 @@ func already(v view) bool {
 	case v1alpha1.ScaleOut:
 		return true
 	case v1alpha1.Deployment:
-		return s.Revision == v.target.Revision && s.Restart == v.target.Restart
+		// A Pod that an earlier leader made late may be behind what is approved.
+		made := v.pod == nil || statefulpod.AtApproved(v.identity, v.pod)
+		return made && s.Revision == v.target.Revision && s.Restart == v.target.Restart
 	}
 	return false
 }

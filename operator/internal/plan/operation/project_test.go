@@ -143,6 +143,7 @@ func TestEveryStateFollowsFromGrantPodAndWish(t *testing.T) {
 		"the wish went away":                             {scene{kind: dep, before: w, pod: "judged", wish: wishChanged}, is(x)},
 		"the wish went away after a denial":              {scene{kind: dep, before: d, parked: true, pod: "judged", wish: wishChanged}, is(x)},
 		"approved as wanted without our doing":           {scene{kind: dep, pod: "up", identity: "target"}, is(x)},
+		"approved as wanted, run as before":              {scene{kind: dep, pod: "wrong", identity: "target"}, is(w)},
 		"another Operation has the pod":                  {scene{kind: dep, grant: "other", pod: "judged"}, is(w)},
 		"another Operation had the pod":                  {scene{kind: in, grant: "done", pod: "up"}, is(w)},
 		"the grant was taken over":                       {scene{kind: in, before: v, grant: "other", pod: "new"}, standing{state: sup, by: "op2"}},

@@ -3,6 +3,7 @@ package operation
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"time"
 
 	"assent.dev/assent/operator/internal/plan/question"
@@ -122,8 +123,11 @@ func printOf(q question.Question) uint64 {
 		x := &q.Instances[i]
 		fmt.Fprintf(h, "%v %s %s %s\n", x.Step, x.State, x.Decision, x.Key)
 	}
+	line := make([]byte, 0, 128)
 	for i := range q.Pods {
-		fmt.Fprintf(h, "%s %s %t\n", q.Pods[i].Name, q.Pods[i].UID, q.Pods[i].Ready)
+		line = append(append(line[:0], q.Pods[i].Name...), ' ')
+		line = strconv.AppendBool(append(line, q.Pods[i].UID...), q.Pods[i].Ready)
+		h.Write(line)
 	}
 	return h.Sum64()
 }

@@ -19,10 +19,10 @@ var obstacles = map[string]bool{
 }
 
 // sayWhy decides which instances are asked about and gives every other one that waits its reason.
-func (w *world) sayWhy() {
+func (w *world) sayWhy(p *Plan) {
 	pending := map[Ref]bool{}
 	for i := range w.in.Held {
-		if h := &w.in.Held[i]; h.Phase == approval.Received {
+		if h := &w.in.Held[i]; h.Phase == approval.Received && !slices.Contains(p.Void, h.Decision) {
 			pending[Ref{h.Operation, h.Pod}] = true
 		}
 	}
@@ -90,9 +90,9 @@ func (w *world) ask(p *Plan) {
 
 func (w *world) questionSet(name string) question.Set {
 	s := w.sets[name]
-	wanted := w.wanted(name)
+	wanted := w.wanted[name]
 	set := question.Set{
-		Name: name, Wanted: indexrange.Of(wanted), EverAvailable: indexrange.Of(w.everAvailable(name, wanted)),
+		Name: name, Wanted: indexrange.Of(wanted), EverAvailable: indexrange.Of(w.everAvailable(name)),
 		MaxUnavailable: w.maxUnavailable(name), Revision: s.Status.UpdateRevision,
 	}
 	if set.Revision == "" && len(wanted) > 0 {

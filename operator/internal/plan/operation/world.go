@@ -26,6 +26,8 @@ type world struct {
 	// indexes by name, each of a set above.
 	indexes map[string]*v1alpha1.PodIndex
 	staged  map[at]v1alpha1.StagedIndex
+	// wanted are the indices of a set that are staged present, in order.
+	wanted map[string][]int32
 	ops     map[string]*v1alpha1.Operation
 	// identities by name, and those of an index, the oldest incarnation first.
 	identities map[string]*v1alpha1.StatefulPod
@@ -65,7 +67,7 @@ func (i *instance) at() at { return at{i.op.Spec.Set, i.spec.Index} }
 func newWorld(in Input) *world {
 	w := &world{
 		in: in, sets: map[string]*v1alpha1.LiStatefulSet{}, indexes: map[string]*v1alpha1.PodIndex{},
-		staged: map[at]v1alpha1.StagedIndex{}, ops: map[string]*v1alpha1.Operation{},
+		staged: map[at]v1alpha1.StagedIndex{}, wanted: map[string][]int32{}, ops: map[string]*v1alpha1.Operation{},
 		identities: map[string]*v1alpha1.StatefulPod{}, byIndex: map[at][]*v1alpha1.StatefulPod{},
 		pods: map[string]*corev1.Pod{}, held: map[string]*approval.Held{}, byRef: map[Ref]*instance{},
 	}
@@ -76,8 +78,14 @@ func newWorld(in Input) *world {
 			w.indexes[x.Name] = x
 			for _, e := range x.Spec.Indices {
 				w.staged[at{x.Spec.Set, e.Index}] = e
+				if e.Presence == v1alpha1.Present {
+					w.wanted[x.Spec.Set] = append(w.wanted[x.Spec.Set], e.Index)
+				}
 			}
 		}
+	}
+	for _, indices := range w.wanted {
+		slices.Sort(indices)
 	}
 	w.joinIdentities(uids)
 	for i := range in.Held {
@@ -245,27 +253,15 @@ func acmOf(s *v1alpha1.LiStatefulSet) string {
 	return s.Spec.ACM
 }
 
-// wanted are the indices of a set that are staged present.
-func (w *world) wanted(set string) []int32 {
-	var list []int32
-	for place, e := range w.staged {
-		if place.set == set && e.Presence == v1alpha1.Present {
-			list = append(list, place.index)
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
 // everAvailable are those of the wanted indices that have been available once.
-func (w *world) everAvailable(set string, wanted []int32) []int32 {
+func (w *world) everAvailable(set string) []int32 {
 	remembered := map[int32]bool{}
 	ranges, err := indexrange.Parse(w.sets[set].Status.EverAvailable)
 	for _, i := range indexrange.Indices(ranges) {
 		remembered[i] = true
 	}
 	var list []int32
-	for _, i := range wanted {
+	for _, i := range w.wanted[set] {
 		// A memory that cannot be read is taken for the worst: that every index counts.
 		ever := remembered[i] || err != nil
 		for _, s := range w.byIndex[at{set, i}] {
@@ -293,7 +289,7 @@ func (w *world) maxUnavailable(set string) int32 {
 	if s.Spec.MaxUnavailable == nil {
 		return 1
 	}
-	n, err := intstr.GetScaledValueFromIntOrPercent(s.Spec.MaxUnavailable, len(w.wanted(set)), true)
+	n, err := intstr.GetScaledValueFromIntOrPercent(s.Spec.MaxUnavailable, len(w.wanted[set]), true)
 	if err != nil {
 		return 1
 	}
@@ -320,7 +316,7 @@ func (w *world) countCaps() *caps {
 	c := &caps{sets: map[string]*budget{}, application: newBudget(w.applicationMaxUnavailable())}
 	for _, n := range w.names {
 		c.sets[n] = newBudget(w.maxUnavailable(n))
-		for _, i := range w.everAvailable(n, w.wanted(n)) {
+		for _, i := range w.everAvailable(n) {
 			if !w.available(at{n, i}) {
 				c.miss(at{n, i})
 			}
