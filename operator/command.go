@@ -63,7 +63,7 @@ func (o *options) addresses() (map[string]string, error) {
 	for _, entry := range o.acms {
 		name, address, ok := strings.Cut(entry, "=")
 		if !ok || name == "" || address == "" {
-			return nil, fmt.Errorf("--acm %q: want name=address, for example default=dns:///assent-acm.assent-system:9443", entry)
+			return nil, fmt.Errorf("--acm %q: want name=address, for example default=dns:///assent-acm.assent-system:50051", entry)
 		}
 		if _, twice := out[name]; twice {
 			return nil, fmt.Errorf("--acm %q: %q is given twice", entry, name)
@@ -71,7 +71,7 @@ func (o *options) addresses() (map[string]string, error) {
 		out[name] = address
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("--acm: give at least one, for example --acm default=dns:///assent-acm.assent-system:9443")
+		return nil, fmt.Errorf("--acm: give at least one, for example --acm default=dns:///assent-acm.assent-system:50051")
 	}
 	return out, nil
 }

@@ -15,9 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/test/controlplane"
@@ -60,6 +62,8 @@ type Stack struct {
 
 // Start builds the two programs, starts everything and returns when all say they are ready.
 func Start(ctx context.Context, o Options) (*Stack, error) {
+	// The libraries' own lines would only stand between those for people.
+	ctrllog.SetLogger(logr.Discard())
 	s := &Stack{o: o, bin: filepath.Join(o.Dir, "bin"), BundlesDir: filepath.Join(o.Dir, "bundles"), DecisionLog: filepath.Join(o.Dir, "decisions.jsonl")}
 	steps := []struct {
 		what string
