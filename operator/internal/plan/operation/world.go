@@ -28,7 +28,7 @@ type world struct {
 	staged  map[at]v1alpha1.StagedIndex
 	// wanted are the indices of a set that are staged present, in order.
 	wanted map[string][]int32
-	ops     map[string]*v1alpha1.Operation
+	ops    map[string]*v1alpha1.Operation
 	// identities by name, and those of an index, the oldest incarnation first.
 	identities map[string]*v1alpha1.StatefulPod
 	byIndex    map[at][]*v1alpha1.StatefulPod
