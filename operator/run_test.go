@@ -101,9 +101,9 @@ func start(t *testing.T, cp *controlplane.ControlPlane) *replica {
 		r.ended = r.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		r.stop(t)
+		ended := r.stop(t)
 		if t.Failed() {
-			t.Logf("the replica's log:\n%s", r.log.String())
+			t.Logf("the replica ended with %v; its log:\n%s", ended, r.log.String())
 		}
 	})
 	return r
@@ -188,8 +188,8 @@ func TestTwoReplicasOneActsAndTheOtherTakesOverInAHigherTerm(t *testing.T) {
 	require.Contains(t, second.log.String(), `"term":2`)
 	set := &v1alpha1.LiStatefulSet{}
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "db"}, set))
-	two := int32(3)
-	set.Spec.Replicas = &two
+	three := int32(3)
+	set.Spec.Replicas = &three
 	require.NoError(t, c.Update(t.Context(), set))
 	require.Eventually(t, func() bool {
 		return c.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "db-0-out-2"}, op) == nil

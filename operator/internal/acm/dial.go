@@ -1,6 +1,7 @@
 package acm
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,13 +20,11 @@ func Dial(addresses map[string]string) (map[string]grpc.ClientConnInterface, fun
 	connections := map[string]grpc.ClientConnInterface{}
 	var open []*grpc.ClientConn
 	closeAll := func() error {
-		var first error
+		var errs []error
 		for _, c := range open {
-			if err := c.Close(); err != nil && first == nil {
-				first = err
-			}
+			errs = append(errs, c.Close())
 		}
-		return first
+		return errors.Join(errs...)
 	}
 	for name, address := range addresses {
 		conn, err := grpc.NewClient(address,
@@ -39,7 +38,7 @@ func Dial(addresses map[string]string) (map[string]grpc.ClientConnInterface, fun
 			}),
 		)
 		if err != nil {
-			return nil, nil, fmt.Errorf("opening a connection to ACM %q at %s: %w", name, address, err)
+			return nil, nil, errors.Join(fmt.Errorf("opening a connection to ACM %q at %s: %w", name, address, err), closeAll())
 		}
 		open = append(open, conn)
 		connections[name] = conn
