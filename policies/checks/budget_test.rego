@@ -122,6 +122,14 @@ test_enough_pods_stay if {
 	message(d) == "3 of 5 pods would be available, 4 needed; down or promised: db-1"
 }
 
+test_op_14_scaling_in_leaves_what_must_stay if {
+	leave := {"operation": {"type": "scale-in", "pod": "db-3"}}
+	testing.expect(ask({"set": {"min_available": 3}}, leave), "approve", set())
+	d := ask({"set": {"min_available": 4}}, leave)
+	testing.expect(d, "defer", {"budget.set"})
+	message(d) == "set db: 3 of 4 pods would be available, 4 needed"
+}
+
 test_a_pod_that_is_down_is_not_missed_twice if testing.expect(
 	ask({"application": {"min_available": 5}}, {"pods": {"db-0": {"ready": false}}}),
 	"approve", set(),

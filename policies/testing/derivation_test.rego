@@ -125,7 +125,8 @@ test_a_pod_that_is_not_wanted_counts_nowhere if {
 test_a_pod_that_is_scaled_in_is_not_wanted if {
 	i := ask({"operation": {"type": "scale-in", "pod": "db-3"}, "in_flight": {"db-2": {"type": "scale-in"}}})
 	i.totals.pods == 2
-	i.target.groups.application[0].size == 2
+	i.target.groups.application[0].size == 3
+	i.target.groups.zone == [{"name": "c", "size": 1, "others_down": 0, "others": [], "other_groups_down": 0, "other_groups": []}]
 	ask({"operation": {"type": "scale-in", "pod": "db-3"}, "pods": {"db-3": {"wanted": true}}}).totals.pods == 4
 	ask({"in_flight": {"db-2": {"type": "scale-in"}}, "pods": {"db-2": {"wanted": true}}}).totals.pods == 4
 }

@@ -61,10 +61,12 @@ custom_of(c) := {grouping: [membership(c, grouping, group)] | some grouping, gro
 
 # METADATA
 # title: The pod's place in one group
-# description: Others are the pods that should exist, without the pod asked about.
+# description: >
+#   Others are the pods that should exist. The pod asked about counts in the size as long as it is there, also when it
+#   is being scaled in.
 membership(c, grouping, group) := {
 	"name": group,
-	"size": count([name | some name, pod in c.pods; group_of(pod, grouping) == group]),
+	"size": count({name | some name, pod in c.pods; group_of(pod, grouping) == group} | {c.op.pod | c.facts.pods[c.op.pod]}),
 	"others_down": count(here),
 	"others": first_ten(here),
 	"other_groups_down": count(elsewhere),

@@ -19,10 +19,14 @@ func (d *derivation) memberships(p *facts.Pod) (groups, custom map[string][]Memb
 	}
 	in[facts.BySet] = d.step.Set
 	for grouping, name := range in {
+		m := d.membership(grouping, name)
+		if p != nil && !d.snapshot.Wanted(p.Set, p.Index) {
+			m.Size++ // the index leaves out what no set wants, but the target is there until the step takes it
+		}
 		if slices.Contains(fixedGroupings, grouping) {
-			groups[grouping] = []Membership{d.membership(grouping, name)}
+			groups[grouping] = []Membership{m}
 		} else {
-			custom[grouping] = []Membership{d.membership(grouping, name)}
+			custom[grouping] = []Membership{m}
 		}
 	}
 	if d.snapshot.Shards() != nil {
