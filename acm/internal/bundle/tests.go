@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	defaultTestTimeout = 5 * time.Second
+	defaultTestTimeout = 30 * time.Second
 	// parallelTests is 1: the gate runs beside decisions and must leave them a processor.
 	parallelTests = 1
 )
