@@ -36,7 +36,7 @@ type Gate struct {
 	Library *Library
 	// Build makes the policy that decides, checks its thresholds and tries one decision. Its error refuses the bundle.
 	Build func(context.Context, *Bundle) (judge.Policy, error)
-	// TestTimeout bounds one test; 0 means five seconds.
+	// TestTimeout bounds one test; 0 means thirty seconds.
 	TestTimeout time.Duration
 }
 
