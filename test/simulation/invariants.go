@@ -24,6 +24,8 @@ type invariants struct {
 	// misfortuneAt is when something last happened that nobody was asked about.
 	misfortuneAt time.Time
 	violations   []string
+	// checkedAt is the version of the world that was looked at last.
+	checkedAt int64
 	// Counters for tests.
 	deletions, approvals, maxDown int
 	verdicts                      map[string]int
@@ -204,6 +206,10 @@ func (v *invariants) after(apiserver.Write) {}
 
 // check looks at the whole world between two steps.
 func (v *invariants) check() {
+	if v.checkedAt == v.w.API.Version() {
+		return
+	}
+	v.checkedAt = v.w.API.Version()
 	templates := map[string]string{}
 	for _, r := range objects[*v1alpha1.Revision](v.w, revisionKind) {
 		if twin, twice := templates[string(r.Spec.Template.Raw)]; twice {

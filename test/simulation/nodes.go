@@ -31,8 +31,9 @@ func (n *nodes) possible(ctx context.Context) []func() {
 			actions = append(actions, func() { n.must(n.client.Delete(ctx, pod, client.GracePeriodSeconds(0))) })
 		case pod.Spec.NodeName == "":
 			actions = append(actions, func() {
-				pod.Spec.NodeName = "n" + pod.Labels[v1alpha1.LabelIndex]
-				n.must(n.client.Update(ctx, pod))
+				bound := pod.DeepCopy()
+				bound.Spec.NodeName = "n" + pod.Labels[v1alpha1.LabelIndex]
+				n.must(n.client.Update(ctx, bound))
 			})
 		case pod.Status.Phase == "" || (!readyPod(pod) && !broken(pod) && !n.crashed[pod.UID].After(n.w.Clock.Now())):
 			actions = append(actions, func() { n.run(ctx, pod, !broken(pod)) })
@@ -64,7 +65,8 @@ func readyPod(pod *corev1.Pod) bool {
 }
 
 // run reports a pod as started, Ready or not.
-func (n *nodes) run(ctx context.Context, pod *corev1.Pod, ready bool) {
+func (n *nodes) run(ctx context.Context, seen *corev1.Pod, ready bool) {
+	pod := seen.DeepCopy()
 	status := corev1.ConditionFalse
 	if ready {
 		status = corev1.ConditionTrue

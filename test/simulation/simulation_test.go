@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"testing"
@@ -22,6 +23,12 @@ const (
 	troubled = 1500
 	patience = 20000
 )
+
+// TestMain trades memory for time: the worlds are small and make much garbage.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // shipped is an ACM with the shipped bundles, loaded once for all worlds.
 var shipped = sync.OnceValues(func() (*inprocess.ACM, error) {

@@ -32,7 +32,7 @@ func (w *World) create(ctx context.Context, replicas int32, version string) {
 
 // edit changes the set.
 func (w *World) edit(ctx context.Context, what string, change func(*v1alpha1.LiStatefulSetSpec)) {
-	set := w.set()
+	set := w.set().DeepCopy()
 	change(&set.Spec)
 	w.note("the user edits the set: %s", what)
 	w.nodes.must(w.user.Update(ctx, set))

@@ -243,9 +243,11 @@ func (w *World) set() *v1alpha1.LiStatefulSet {
 	return nil
 }
 
+// objects are those of a kind as they are now; copy before changing.
 func objects[T client.Object](w *World, kind schema.GroupVersionKind) []T {
-	var out []T
-	for _, o := range w.API.Objects(kind) {
+	all := w.API.Objects(kind)
+	out := make([]T, 0, len(all))
+	for _, o := range all {
 		out = append(out, o.(T))
 	}
 	return out

@@ -16,16 +16,18 @@ import (
 // order, until Deliver hands over the next one, just as a watch does.
 type Cache struct {
 	scheme  *runtime.Scheme
-	objects map[id]client.Object
+	objects tables
 	queues  map[schema.GroupVersionKind][]Change
 	stop    func()
 }
 
 // NewCache lists everything as it is now and follows the changes from here on.
 func (s *Server) NewCache() *Cache {
-	c := &Cache{scheme: s.scheme, objects: map[id]client.Object{}, queues: map[schema.GroupVersionKind][]Change{}}
-	for i, o := range s.objects {
-		c.objects[i] = o.DeepCopyObject().(client.Object)
+	c := &Cache{scheme: s.scheme, objects: tables{}, queues: map[schema.GroupVersionKind][]Change{}}
+	for gvk, t := range s.objects {
+		for key, o := range t.byKey {
+			c.objects.put(id{gvk, key}, o)
+		}
 	}
 	c.stop = s.Watch(func(ch Change) { c.queues[ch.GVK] = append(c.queues[ch.GVK], ch) })
 	return c
@@ -56,28 +58,18 @@ func (c *Cache) Deliver(gvk schema.GroupVersionKind) (client.Object, bool) {
 	c.queues[gvk] = q[1:]
 	i := id{gvk, client.ObjectKeyFromObject(ch.Object)}
 	if ch.Deleted {
-		delete(c.objects, i)
+		c.objects.remove(i)
 	} else {
-		c.objects[i] = ch.Object
+		c.objects.put(i, ch.Object)
 	}
 	return ch.Object, true
 }
 
-// All returns every object seen, for the first reconciles of a new process.
-func (c *Cache) All() []client.Object {
-	ids := make([]id, 0, len(c.objects))
-	for i := range c.objects {
-		ids = append(ids, i)
-	}
-	sort.Slice(ids, func(a, b int) bool {
-		return ids[a].gvk.Kind+ids[a].key.String() < ids[b].gvk.Kind+ids[b].key.String()
-	})
-	out := make([]client.Object, 0, len(ids))
-	for _, i := range ids {
-		out = append(out, c.objects[i])
-	}
-	return out
-}
+// All returns every object seen, for the first reconciles of a new process, in a stable order. Copy before changing.
+func (c *Cache) All() []client.Object { return c.objects.all() }
+
+// Objects returns what is seen of a kind, ordered by namespace and name. Copy before changing.
+func (c *Cache) Objects(gvk schema.GroupVersionKind) []client.Object { return c.objects.list(gvk) }
 
 // Get reads from the cache.
 func (c *Cache) Get(_ context.Context, key client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
@@ -85,7 +77,7 @@ func (c *Cache) Get(_ context.Context, key client.ObjectKey, obj client.Object, 
 	if err != nil {
 		return fmt.Errorf("finding the kind of %T: %w", obj, err)
 	}
-	found, ok := c.objects[id{gvk, key}]
+	found, ok := c.objects.get(id{gvk, key})
 	if !ok {
 		return apierrors.NewNotFound(resource(gvk), key.Name)
 	}
@@ -99,11 +91,5 @@ func (c *Cache) List(_ context.Context, list client.ObjectList, opts ...client.L
 	if err != nil {
 		return err
 	}
-	var objects []client.Object
-	for _, o := range c.All() {
-		if kind, err := apiutil.GVKForObject(o, c.scheme); err == nil && kind == gvk {
-			objects = append(objects, o.DeepCopyObject().(client.Object))
-		}
-	}
-	return fill(list, objects, opts)
+	return fill(list, c.objects.list(gvk), opts)
 }

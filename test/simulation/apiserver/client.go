@@ -215,7 +215,7 @@ func fill(list client.ObjectList, objects []client.Object, opts []client.ListOpt
 		if o.LabelSelector != nil && !o.LabelSelector.Matches(labelSet(obj.GetLabels())) {
 			continue
 		}
-		items = append(items, obj)
+		items = append(items, obj.DeepCopyObject())
 	}
 	if err := meta.SetList(list, items); err != nil {
 		return fmt.Errorf("filling %T: %w", list, err)

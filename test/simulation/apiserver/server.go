@@ -11,11 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sort"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,10 +82,13 @@ type Server struct {
 
 	scheme  *runtime.Scheme
 	clock   clock.PassiveClock
-	objects map[id]client.Object
+	objects tables
 	version int64
 	uids    int
 	watches []*watch
+	// swept is what was garbage when version was sweptAt.
+	swept   []client.Object
+	sweptAt int64
 }
 
 type watch struct {
@@ -95,7 +98,7 @@ type watch struct {
 
 // New makes an empty server.
 func New(scheme *runtime.Scheme, clock clock.PassiveClock) *Server {
-	return &Server{scheme: scheme, clock: clock, objects: map[id]client.Object{}}
+	return &Server{scheme: scheme, clock: clock, objects: tables{}}
 }
 
 // Watch calls f with every change from now on, in order, until the returned function is called.
@@ -108,21 +111,8 @@ func (s *Server) Watch(f func(Change)) (stop func()) {
 // Version is the resourceVersion of the last write.
 func (s *Server) Version() int64 { return s.version }
 
-// Objects returns copies of all objects of a kind in a stable order.
-func (s *Server) Objects(gvk schema.GroupVersionKind) []client.Object {
-	var ids []id
-	for i := range s.objects {
-		if i.gvk == gvk {
-			ids = append(ids, i)
-		}
-	}
-	sort.Slice(ids, func(a, b int) bool { return ids[a].key.String() < ids[b].key.String() })
-	out := make([]client.Object, 0, len(ids))
-	for _, i := range ids {
-		out = append(out, s.objects[i].DeepCopyObject().(client.Object))
-	}
-	return out
-}
+// Objects returns all objects of a kind, ordered by namespace and name. They are the server's own: copy before changing.
+func (s *Server) Objects(gvk schema.GroupVersionKind) []client.Object { return s.objects.list(gvk) }
 
 func (s *Server) identify(obj client.Object) (id, error) {
 	gvk, err := apiutil.GVKForObject(obj, s.scheme)
@@ -138,7 +128,7 @@ func resource(gvk schema.GroupVersionKind) schema.GroupResource {
 }
 
 func (s *Server) get(i id) (client.Object, error) {
-	obj, ok := s.objects[i]
+	obj, ok := s.objects.get(i)
 	if !ok {
 		return nil, apierrors.NewNotFound(resource(i.gvk), i.key.Name)
 	}
@@ -151,7 +141,7 @@ func (s *Server) create(actor string, obj client.Object) error {
 	if err != nil {
 		return err
 	}
-	if _, exists := s.objects[i]; exists {
+	if _, exists := s.objects.get(i); exists {
 		return apierrors.NewAlreadyExists(resource(i.gvk), i.key.Name)
 	}
 	if obj.GetResourceVersion() != "" {
@@ -256,14 +246,14 @@ func (s *Server) store(w Write, i id, answer client.Object) error {
 	s.version++
 	change := Change{GVK: i.gvk, Object: w.After}
 	if w.After == nil {
-		delete(s.objects, i)
+		s.objects.remove(i)
 		gone := w.Before.DeepCopyObject().(client.Object)
 		gone.SetResourceVersion(strconv.FormatInt(s.version, 10))
 		change = Change{GVK: i.gvk, Object: gone, Deleted: true}
 	} else {
 		w.After.SetResourceVersion(strconv.FormatInt(s.version, 10))
 		w.After.GetObjectKind().SetGroupVersionKind(i.gvk)
-		s.objects[i] = w.After
+		s.objects.put(i, w.After)
 		if answer != nil {
 			copyInto(answer, w.After)
 		}
@@ -272,7 +262,7 @@ func (s *Server) store(w Write, i id, answer client.Object) error {
 		if w.ended {
 			continue
 		}
-		w.see(Change{GVK: change.GVK, Object: change.Object.DeepCopyObject().(client.Object), Deleted: change.Deleted})
+		w.see(change)
 	}
 	if s.Hooks.Stored != nil {
 		return s.Hooks.Stored(w)
@@ -285,37 +275,37 @@ func (s *Server) HasGarbage() bool { return len(s.garbage()) > 0 }
 
 // CollectGarbage removes, in the background as the real collector does, everything whose owner is gone.
 func (s *Server) CollectGarbage() {
-	for _, i := range s.garbage() {
+	for _, o := range s.garbage() {
 		// The collector retries until it succeeds; a refusal by a hook leaves the object for the next round.
-		_ = s.delete("garbage-collector", s.objects[i], nil, nil) //nolint:errcheck // see above
+		_ = s.delete("garbage-collector", o, nil, nil) //nolint:errcheck // see above
 	}
 }
 
-// garbage lists what has owners and none that lives, in a stable order.
-func (s *Server) garbage() []id {
-	alive := map[types.UID]bool{}
-	for _, o := range s.objects {
+// garbage lists what has owners and none that lives, in a stable order. It is found once after each write.
+func (s *Server) garbage() []client.Object {
+	if s.sweptAt == s.version {
+		return s.swept
+	}
+	all, alive := s.objects.all(), map[types.UID]bool{}
+	for _, o := range all {
 		alive[o.GetUID()] = true
 	}
-	var doomed []id
-	for i, o := range s.objects {
+	s.sweptAt, s.swept = s.version, nil
+	for _, o := range all {
 		refs := o.GetOwnerReferences()
 		owned := len(refs) > 0
 		for _, r := range refs {
 			owned = owned && !alive[r.UID]
 		}
 		if owned && o.GetDeletionTimestamp() == nil {
-			doomed = append(doomed, i)
+			s.swept = append(s.swept, o)
 		}
 	}
-	sort.Slice(doomed, func(a, b int) bool {
-		return doomed[a].gvk.Kind+doomed[a].key.String() < doomed[b].gvk.Kind+doomed[b].key.String()
-	})
-	return doomed
+	return s.swept
 }
 
 func (s *Server) namespaceTerminating(name string) bool {
-	ns, ok := s.objects[id{corev1.SchemeGroupVersion.WithKind("Namespace"), types.NamespacedName{Name: name}}]
+	ns, ok := s.objects.get(id{corev1.SchemeGroupVersion.WithKind("Namespace"), types.NamespacedName{Name: name}})
 	return ok && ns.GetDeletionTimestamp() != nil
 }
 
@@ -327,66 +317,54 @@ func keepServerFields(next, old client.Object) {
 	next.SetResourceVersion(old.GetResourceVersion())
 }
 
-// withStatusOf returns a copy of obj with the status of other, or with none.
+// withStatusOf returns a copy of obj with the status of other, or with none, as they come out of JSON.
 func withStatusOf(obj, other client.Object) (client.Object, error) {
-	fields, err := toMap(obj)
+	out, err := decoded(obj)
 	if err != nil {
 		return nil, err
 	}
-	delete(fields, "status")
-	if other != nil {
-		from, err := toMap(other)
-		if err != nil {
-			return nil, err
-		}
-		if status, ok := from["status"]; ok {
-			fields["status"] = status
-		}
+	status := reflect.ValueOf(out).Elem().FieldByName("Status")
+	if !status.IsValid() {
+		return out, nil
 	}
-	out := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
-	return out, fromMap(fields, out)
+	status.SetZero()
+	if other == nil {
+		return out, nil
+	}
+	from, err := decoded(other)
+	if err != nil {
+		return nil, err
+	}
+	status.Set(reflect.ValueOf(from).Elem().FieldByName("Status"))
+	return out, nil
 }
 
-// equal compares two objects, whole and without status and metadata.
+// equal compares two objects of one type, whole and without status and metadata.
 func equal(a, b client.Object) (whole, spec bool) {
-	x, errX := toMap(a)
-	y, errY := toMap(b)
-	if errX != nil || errY != nil {
-		return false, false
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	whole, spec = true, true
+	for i := range x.NumField() {
+		name := x.Type().Field(i).Name
+		if name == "TypeMeta" || equality.Semantic.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
+			continue
+		}
+		whole = false
+		spec = spec && (name == "ObjectMeta" || name == "Status")
 	}
-	for _, m := range []map[string]any{x, y} {
-		delete(m, "kind")
-		delete(m, "apiVersion")
-	}
-	whole = reflect.DeepEqual(x, y)
-	for _, m := range []map[string]any{x, y} {
-		delete(m, "status")
-		delete(m, "metadata")
-	}
-	return whole, reflect.DeepEqual(x, y)
+	return whole, spec
 }
 
-func toMap(obj client.Object) (map[string]any, error) {
+// decoded is what an object becomes on its way over the wire.
+func decoded(obj client.Object) (client.Object, error) {
 	raw, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %T: %w", obj, err)
 	}
-	out := map[string]any{}
-	if err := json.Unmarshal(raw, &out); err != nil {
+	out := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(client.Object)
+	if err := json.Unmarshal(raw, out); err != nil {
 		return nil, fmt.Errorf("decoding %T: %w", obj, err)
 	}
 	return out, nil
-}
-
-func fromMap(fields map[string]any, into client.Object) error {
-	raw, err := json.Marshal(fields)
-	if err != nil {
-		return fmt.Errorf("encoding fields of %T: %w", into, err)
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("decoding into %T: %w", into, err)
-	}
-	return nil
 }
 
 // copyInto makes dst a copy of src; both are pointers to the same type.
