@@ -191,6 +191,7 @@ func judgeOnce(ctx context.Context, policy judge.Policy, seen *facts.Snapshot, s
 // rehearsal is a policy that says nothing.
 type rehearsal struct{ judge.Policy }
 
+// Evaluate neither objects nor approves.
 func (rehearsal) Evaluate(context.Context, *decision.Question, *facts.Snapshot) decision.Outcome {
 	return decision.Outcome{}
 }

@@ -81,7 +81,7 @@ func project(v view) standing {
 	case statefulpod.Acted:
 		return acted(v)
 	case statefulpod.Changed:
-		return changed(v)
+		return changed()
 	}
 	return notActed(v)
 }
@@ -157,7 +157,7 @@ func acted(v view) standing {
 }
 
 // changed is an instance whose pod is not the one that was judged. A delete of that one cannot hit this one.
-func changed(v view) standing {
+func changed() standing {
 	return standing{state: v1alpha1.Granted, todo: todoReturn, certain: true, code: question.CodeStateChanged}
 }
 

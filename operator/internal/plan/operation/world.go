@@ -57,9 +57,8 @@ type instance struct {
 	standing standing
 	word     Word
 	key      string
-	// asks: the question asks for it. obstacle says why not, for one that waits.
-	asks     bool
-	obstacle v1alpha1.Reason
+	// asks: the question asks for it.
+	asks bool
 }
 
 func (i *instance) at() at { return at{i.op.Spec.Set, i.spec.Index} }

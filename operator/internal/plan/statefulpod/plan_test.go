@@ -1,7 +1,6 @@
 package statefulpod
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -311,6 +310,6 @@ func TestAStatusThatWasStoredIsNotWrittenAgain(t *testing.T) {
 		p := Make(l.Input)
 		l.Identity.Status = p.Status
 		again := Make(l.Input)
-		require.False(t, again.WriteStatus, fmt.Sprintf("%+v\n%+v", p.Status, again.Status))
+		require.False(t, again.WriteStatus, "%+v\n%+v", p.Status, again.Status)
 	})
 }
