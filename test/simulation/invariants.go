@@ -132,9 +132,14 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if !v.misfortuneAt.Before(a.at) || !readyPod(pod) {
 		return
 	}
-	down := 1
+	down, wanted := 1, v.wanted()
 	for _, s := range objects[*v1alpha1.StatefulPod](v.w, identityKind) {
-		if s.Name != pod.Name && s.Status.EverAvailable && s.Spec.State == v1alpha1.Running && !v.readyOf(s.Name) {
+		if s.Name == pod.Name || !s.Status.EverAvailable || v.readyOf(s.Name) {
+			continue
+		}
+		g := s.Spec.Grant
+		leaving := g != nil && g.Stage == v1alpha1.StageRemove && s.Status.Finished != g.Decision && !v.ended(s)
+		if leaving || wanted[place{s.Spec.Set, s.Spec.Index}] {
 			down++
 		}
 	}
@@ -150,6 +155,23 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if need := v.w.app.majority(); left < need && len(v.w.app.members) > 2 && !leaves {
 		v.fail("%s takes %s down, which leaves %d of %d members, %d are a majority", wr.Actor, pod.Name, left, len(v.w.app.members), need)
 	}
+}
+
+// place is one index of one set.
+type place struct {
+	set   string
+	index int32
+}
+
+// wanted are the indices that are staged to be there. Those that are to go may be down as they like.
+func (v *invariants) wanted() map[place]bool {
+	wanted := map[place]bool{}
+	for _, x := range objects[*v1alpha1.PodIndex](v.w, indexKind) {
+		for _, e := range x.Spec.Indices {
+			wanted[place{x.Spec.Set, e.Index}] = e.Presence == v1alpha1.Present
+		}
+	}
+	return wanted
 }
 
 func (v *invariants) identity(name string) *v1alpha1.StatefulPod {
