@@ -38,8 +38,10 @@ type application struct {
 	changed    map[string]podState
 	collected  time.Time
 	collectNow bool
-	// underway is a collection that has begun and is not published.
-	underway *inprocess.Changes
+	// underway is a collection that has begun and is not published; begun and published are the pods by UID that it,
+	// and the last one that an ACM got, found to be members.
+	underway         *inprocess.Changes
+	begun, published map[string]types.UID
 }
 
 type member struct {
@@ -61,7 +63,7 @@ func newApplication(w *World) *application {
 func (a *application) forgetPushed() {
 	a.pods.Stop()
 	a.pods, a.seen, a.told, a.underway = a.w.API.NewCache(), uint64(a.w.API.Version()), map[string]bool{}, nil
-	a.collectNow = true
+	a.published, a.collectNow = nil, true
 }
 
 // possible lists what collectors can do now. The application itself follows the pods at once.
@@ -185,6 +187,7 @@ func (a *application) begin() {
 	now := a.w.Clock.Now()
 	a.collectNow, a.collected = false, now
 	members := map[string]*inprocess.Member{}
+	a.begun = map[string]types.UID{}
 	for name, m := range a.members {
 		caughtUp := m.up && !now.Before(m.caughtUp)
 		voter, healthy := true, m.up
@@ -193,6 +196,9 @@ func (a *application) begin() {
 			fact.Role = "leader"
 		}
 		members[name] = fact
+		if m.up {
+			a.begun[name] = m.uid
+		}
 	}
 	a.underway = &inprocess.Changes{Reports: []inprocess.Report{{
 		Collector: "etcd", OK: true, AsOf: unix(now),
@@ -204,7 +210,7 @@ func (a *application) publish() {
 	c := a.kubernetes()
 	c.At = unix(a.w.Clock.Now())
 	c.Reports = append(c.Reports, a.underway.Reports...)
-	a.underway = nil
+	a.underway, a.published = nil, a.begun
 	a.w.ACM.Push(namespace, setName, c)
 }
 
@@ -242,7 +248,7 @@ func (a *application) row(pod *corev1.Pod, now time.Time) *inprocess.Pod {
 		panic(err)
 	}
 	return &inprocess.Pod{
-		Set: setName, Index: index, Revision: pod.Labels[v1alpha1.LabelRevision], Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase),
+		Set: pod.Labels[v1alpha1.LabelSet], Index: index, Revision: pod.Labels[v1alpha1.LabelRevision], Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase),
 		Ready: readyPod(pod), Available: available, Terminating: pod.DeletionTimestamp != nil, Since: unix(a.changed[pod.Name].since),
 		UID: string(pod.UID), ResourceVersion: pod.ResourceVersion,
 	}

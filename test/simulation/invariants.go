@@ -27,8 +27,8 @@ type invariants struct {
 	// checkedAt is the version of the world that was looked at last.
 	checkedAt int64
 	// Counters for tests.
-	deletions, approvals, maxDown int
-	verdicts                      map[string]int
+	deletions, approvals, grants, maxDown int
+	verdicts                              map[string]int
 }
 
 type approved struct {
@@ -50,29 +50,6 @@ func (v *invariants) fail(format string, args ...any) {
 
 func (v *invariants) misfortune() { v.misfortuneAt = v.w.Clock.Now() }
 
-// answered notes what the ACM approved.
-func (v *invariants) answered(l *letter) {
-	for _, d := range l.response.GetDecisions() {
-		v.verdicts[d.GetVerdict().Code()]++
-		text := d.GetVerdict().Code()
-		for _, r := range d.GetReasons() {
-			text += " " + r.GetCode()
-		}
-		v.w.note("ACM to %s: %s %s %s: %s", l.from.actor, d.GetOperation(), d.GetPod(), d.GetStage().Code(), text)
-		if d.GetVerdict() != acmv1.Verdict_VERDICT_APPROVE {
-			continue
-		}
-		if old, again := v.approved[d.GetDecisionId()]; again && old.pod != d.GetPod() {
-			v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
-		}
-		v.approvals++
-		v.approved[d.GetDecisionId()] = approved{
-			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
-			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
-		}
-	}
-}
-
 // before looks at a write that is about to happen.
 func (v *invariants) before(wr apiserver.Write) {
 	if wr.Verb == apiserver.Delete && wr.Kind == "PersistentVolumeClaim" {
@@ -87,8 +64,15 @@ func (v *invariants) before(wr apiserver.Write) {
 			v.podRemoved(wr)
 		}
 	case "StatefulPod":
-		if wr.Verb == apiserver.Update {
+		switch wr.Verb {
+		case apiserver.Create, apiserver.Update:
 			v.granted(wr)
+		case apiserver.Delete:
+			v.identityRemoved(wr)
+		}
+	case "Operation":
+		if wr.Verb == apiserver.Status {
+			v.told(wr)
 		}
 	}
 }
@@ -114,13 +98,16 @@ func (v *invariants) podRemoved(wr apiserver.Write) {
 		v.fail("%s deletes Pod %s under decision %s, which is for %s %s", wr.Actor, pod.Name, g.Decision, a.operation, a.pod)
 	case g.Session != wr.Actor || a.session != wr.Actor:
 		v.fail("%s deletes Pod %s under a grant of %s", wr.Actor, pod.Name, g.Session)
-	case v.w.Clock.Now().After(a.until):
-		v.fail("%s deletes Pod %s %s after its approval ran out", wr.Actor, pod.Name, v.w.Clock.Since(a.until))
+	case wr.Sent.After(a.until):
+		v.fail("%s deletes Pod %s %s after its approval ran out", wr.Actor, pod.Name, wr.Sent.Sub(a.until))
 	case g.PodUID != string(pod.UID):
 		v.fail("%s deletes Pod %s with UID %s, judged was %s", wr.Actor, pod.Name, pod.UID, g.PodUID)
 	}
 	if uid, twice := v.spent[g.Decision]; twice && uid != pod.UID {
 		v.fail("decision %s removes a second Pod of %s", g.Decision, pod.Name)
+	}
+	if g.Type == v1alpha1.Deployment && pod.Labels[v1alpha1.LabelRevision] == identity.Spec.Revision && pod.Labels[v1alpha1.LabelRestart] == identity.Spec.Restart {
+		v.fail("%s deletes Pod %s, which is as it is wanted already", wr.Actor, pod.Name)
 	}
 	v.spent[g.Decision], v.removed[pod.UID] = pod.UID, g.Decision
 	v.deletions++
@@ -144,8 +131,8 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 		}
 	}
 	v.maxDown = max(v.maxDown, down)
-	if down > 1 {
-		v.fail("%s takes %s down while %d other pods are down; 1 is allowed", wr.Actor, pod.Name, down-1)
+	if allowed := v.allowed(); down > allowed {
+		v.fail("%s takes %s down while %d other pods are down; %d are allowed together", wr.Actor, pod.Name, down-1, allowed)
 	}
 	if v.w.policy != "etcd" || v.w.app.members[pod.Name] == nil || !v.w.app.members[pod.Name].up {
 		return
@@ -155,6 +142,16 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if need := v.w.app.majority(); left < need && len(v.w.app.members) > 2 && !leaves {
 		v.fail("%s takes %s down, which leaves %d of %d members, %d are a majority", wr.Actor, pod.Name, left, len(v.w.app.members), need)
 	}
+}
+
+// allowed is how many pods of the application may be down: what a set says of the application, or else 1.
+func (v *invariants) allowed() int {
+	for _, s := range objects[*v1alpha1.LiStatefulSet](v.w, setKind) {
+		if s.Spec.ApplicationMaxUnavailable != nil {
+			return int(*s.Spec.ApplicationMaxUnavailable)
+		}
+	}
+	return 1
 }
 
 // place is one index of one set.
@@ -192,22 +189,6 @@ func (v *invariants) readyOf(name string) bool {
 	return false
 }
 
-// granted: a new grant takes the place only of one that is finished, ended or never acted on.
-func (v *invariants) granted(wr apiserver.Write) {
-	old, next := wr.Before.(*v1alpha1.StatefulPod), wr.After.(*v1alpha1.StatefulPod)
-	g := next.Spec.Grant
-	if g == nil || old.Spec.Grant != nil && old.Spec.Grant.Decision == g.Decision {
-		return
-	}
-	if _, known := v.approved[g.Decision]; !known {
-		v.fail("%s records decision %s for %s, which no ACM gave", wr.Actor, g.Decision, next.Name)
-	}
-	if old.Spec.Grant == nil || old.Status.Finished == old.Spec.Grant.Decision || v.ended(old) {
-		return
-	}
-	v.fail("%s gives %s to %s while %s of %s is executing on it", wr.Actor, g.Decision, next.Name, old.Spec.Grant.Decision, old.Spec.Grant.Operation)
-}
-
 // ended says whether the Operation's status records the end of the pod's instance.
 func (v *invariants) ended(s *v1alpha1.StatefulPod) bool {
 	for _, op := range objects[*v1alpha1.Operation](v.w, operationKind) {
@@ -223,8 +204,6 @@ func (v *invariants) ended(s *v1alpha1.StatefulPod) bool {
 	}
 	return true
 }
-
-func (v *invariants) after(apiserver.Write) {}
 
 // check looks at the whole world between two steps.
 func (v *invariants) check() {

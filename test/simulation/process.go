@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -36,6 +37,8 @@ type process struct {
 	errors map[item]int
 	// frozenUntil is until when no watch of it delivers.
 	frozenUntil time.Time
+	// held are kinds whose watch does not deliver.
+	held map[schema.GroupVersionKind]bool
 }
 
 type item struct {
@@ -83,6 +86,9 @@ func (p *process) possible(ctx context.Context) []func() {
 	var actions []func()
 	if p.frozenUntil.Before(p.w.Clock.Now()) {
 		for _, kind := range p.cache.Pending() {
+			if p.held[kind] {
+				continue
+			}
 			actions = append(actions, func() {
 				if o, ok := p.cache.Deliver(kind); ok {
 					p.enqueue(o)

@@ -18,23 +18,36 @@ func template(version string) runtime.RawExtension {
 	return runtime.RawExtension{Raw: fmt.Appendf(nil, `{"metadata":{"labels":{"app":"db"}},"spec":{"containers":[{"image":"db:%s","name":"db"}]}}`, version)}
 }
 
-// create applies the set.
+// create applies the first set.
 func (w *World) create(ctx context.Context, replicas int32, version string) {
-	w.note("the user creates the set: %d replicas of %s", replicas, version)
-	w.nodes.must(w.user.Create(ctx, &v1alpha1.LiStatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: setName},
-		Spec: v1alpha1.LiStatefulSetSpec{
-			Policy: w.policy, Replicas: &replicas, Template: template(version),
-			VolumeClaimTemplates: []v1alpha1.VolumeClaimTemplate{{Name: "data", Spec: corev1.PersistentVolumeClaimSpec{}}},
-		},
-	}))
+	w.createSet(ctx, setName, replicas, version, nil)
 }
 
-// edit changes the set.
+// createSet applies a set of the application; change may be nil.
+func (w *World) createSet(ctx context.Context, name string, replicas int32, version string, change func(*v1alpha1.LiStatefulSetSpec)) {
+	w.note("the user creates set %s: %d replicas of %s", name, replicas, version)
+	set := &v1alpha1.LiStatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: v1alpha1.LiStatefulSetSpec{
+			Application: setName, Policy: w.policy, Replicas: &replicas, Template: template(version),
+			VolumeClaimTemplates: []v1alpha1.VolumeClaimTemplate{{Name: "data", Spec: corev1.PersistentVolumeClaimSpec{}}},
+		},
+	}
+	if change != nil {
+		change(&set.Spec)
+	}
+	w.nodes.must(w.user.Create(ctx, set))
+}
+
+// edit changes the first set.
 func (w *World) edit(ctx context.Context, what string, change func(*v1alpha1.LiStatefulSetSpec)) {
-	set := w.set().DeepCopy()
+	w.editSet(ctx, setName, what, change)
+}
+
+func (w *World) editSet(ctx context.Context, name, what string, change func(*v1alpha1.LiStatefulSetSpec)) {
+	set := w.setNamed(name).DeepCopy()
 	change(&set.Spec)
-	w.note("the user edits the set: %s", what)
+	w.note("the user edits set %s: %s", name, what)
 	w.nodes.must(w.user.Update(ctx, set))
 }
 
@@ -61,12 +74,28 @@ func (w *World) whim(ctx context.Context) {
 	}
 }
 
-// settled says whether the set is as the user wants it and says so itself; otherwise what is missing.
+// settled says whether every set is as the user wants it and says so itself; otherwise what is missing.
 func (w *World) settled() error {
-	set := w.set()
-	if set == nil {
+	sets := objects[*v1alpha1.LiStatefulSet](w, setKind)
+	if len(sets) == 0 {
 		return fmt.Errorf("there is no set")
 	}
+	for _, set := range sets {
+		if err := w.settledSet(set); err != nil {
+			return fmt.Errorf("set %s: %w", set.Name, err)
+		}
+	}
+	for _, op := range objects[*v1alpha1.Operation](w, operationKind) {
+		for _, i := range op.Status.Instances {
+			if !i.State.Ended() {
+				return fmt.Errorf("%s of %s is %s", i.Pod, op.Name, i.State)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *World) settledSet(set *v1alpha1.LiStatefulSet) error {
 	ready := meta.FindStatusCondition(set.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case set.Status.ObservedGeneration != set.Generation:
@@ -81,21 +110,18 @@ func (w *World) settled() error {
 
 // truly compares the pods themselves with what the set's status says of them.
 func (w *World) truly(set *v1alpha1.LiStatefulSet) error {
-	pods := objects[*corev1.Pod](w, podKind)
-	if len(pods) != int(*set.Spec.Replicas) {
-		return fmt.Errorf("there are %d pods, want %d", len(pods), *set.Spec.Replicas)
-	}
-	for _, p := range pods {
+	n := int32(0)
+	for _, p := range objects[*corev1.Pod](w, podKind) {
+		if p.Labels[v1alpha1.LabelSet] != set.Name {
+			continue
+		}
+		n++
 		if !readyPod(p) || p.DeletionTimestamp != nil || p.Labels[v1alpha1.LabelRevision] != set.Status.UpdateRevision {
-			return fmt.Errorf("the set calls itself Ready, but Pod %s is not", p.Name)
+			return fmt.Errorf("it calls itself Ready, but Pod %s is not", p.Name)
 		}
 	}
-	for _, op := range objects[*v1alpha1.Operation](w, operationKind) {
-		for _, i := range op.Status.Instances {
-			if !i.State.Ended() {
-				return fmt.Errorf("%s of %s is %s", i.Pod, op.Name, i.State)
-			}
-		}
+	if n != *set.Spec.Replicas {
+		return fmt.Errorf("there are %d pods, want %d", n, *set.Spec.Replicas)
 	}
 	return nil
 }

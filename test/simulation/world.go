@@ -32,18 +32,22 @@ var (
 	indexKind     = v1alpha1.GroupVersion.WithKind("PodIndex")
 	operationKind = v1alpha1.GroupVersion.WithKind("Operation")
 	identityKind  = v1alpha1.GroupVersion.WithKind("StatefulPod")
+	namespaceKind = corev1.SchemeGroupVersion.WithKind("Namespace")
 	claimKind     = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 )
 
 const (
 	namespace = "default"
-	setName   = "db"
+	// setName is that of the first set, and of the application that all sets belong to.
+	setName = "db"
 )
 
 // Faults are the chances, in parts of a thousand, that something goes wrong.
 type Faults struct {
 	// Refuse and Lose concern each write of the operator: refused by the server, or done and the answer lost.
 	Refuse, Lose int
+	// Late concerns each delete of the operator: it lands some time later, and the answer is lost.
+	Late int
 	// Crash of the operator after a write, and restart of the ACM at a step.
 	Crash, RestartACM int
 	// Drop and Double concern each question: lost on the way, or delivered twice.
@@ -67,16 +71,22 @@ type World struct {
 	zombie   *process
 	sessions int
 	acmUp    bool
-	policy   string
-	mail     []*letter
-	app      *application
-	nodes    *nodes
-	watch    *invariants
+	// acmAway keeps the ACM from coming back.
+	acmAway bool
+	policy  string
+	mail    []*letter
+	app     *application
+	nodes   *nodes
+	watch   *invariants
 	// crashAfter ends the operator right after that many writes of its own; 0 is never.
 	crashAfter int
-	writes     int
-	// onWrite is told each write of the operator, for golden logs.
-	onWrite func(apiserver.Write)
+	// landing: a delete that was on its way is arriving.
+	landing bool
+	writes  int
+	// For tests: refuse is asked about each write of the operator, delay about each of its deletes; onWrite is told each.
+	refuse  func(apiserver.Write) error
+	delay   func(apiserver.Write) bool
+	onWrite func(apiserver.Write) error
 	log     []string
 	began   time.Time
 	steps   int
@@ -98,7 +108,7 @@ func newWorld(seed uint64, policy string, acm *inprocess.ACM, clock *clocktestin
 	w.app = newApplication(w)
 	w.nodes = &nodes{w: w, client: w.API.Client("kubelet"), ready: map[types.UID]bool{}}
 	w.watch = newInvariants(w)
-	w.API.Hooks = apiserver.Hooks{Admit: w.admit, Stored: w.stored}
+	w.API.Hooks = apiserver.Hooks{Admit: w.admit, Delay: w.delayed, Stored: w.stored}
 	hooks.world = w
 	w.startOperator()
 	return w, nil
@@ -119,26 +129,45 @@ func (w *World) Tail(lines int) string {
 // crash is how a process ends in the middle of something.
 type crash struct{}
 
+func ofOperator(wr apiserver.Write) bool { return strings.HasPrefix(wr.Actor, "operator") }
+
 // admit is asked about every write before it is stored.
 func (w *World) admit(wr apiserver.Write) error {
-	w.watch.before(wr)
-	if strings.HasPrefix(wr.Actor, "operator") && w.chance(w.faults.Refuse) {
+	if ofOperator(wr) && w.refuse != nil {
+		if err := w.refuse(wr); err != nil {
+			w.note("REFUSED %s: %v", wr, err)
+			return err
+		}
+	}
+	if ofOperator(wr) && w.chance(w.faults.Refuse) {
 		w.note("REFUSED %s", wr)
 		return fmt.Errorf("the API server is overloaded: %w", errRefused)
 	}
+	w.watch.before(wr)
 	return nil
+}
+
+// delayed is asked about every delete.
+func (w *World) delayed(wr apiserver.Write) bool {
+	if !ofOperator(wr) || !(w.delay != nil && w.delay(wr) || w.chance(w.faults.Late)) {
+		return false
+	}
+	w.note("LATE: %s is on its way", wr)
+	return true
 }
 
 // stored is told every write after it happened.
 func (w *World) stored(wr apiserver.Write) error {
 	w.note("%s", describe(wr))
-	w.watch.after(wr)
-	if !strings.HasPrefix(wr.Actor, "operator") {
+	// A write that lands late is stored while its sender does something else, or is dead.
+	if !ofOperator(wr) || w.landing {
 		return nil
 	}
 	w.writes++
 	if w.onWrite != nil {
-		w.onWrite(wr)
+		if err := w.onWrite(wr); err != nil {
+			return err
+		}
 	}
 	if w.crashAfter == w.writes || w.chance(w.faults.Crash) {
 		w.note("CRASH of %s after write %d", wr.Actor, w.writes)
@@ -184,13 +213,51 @@ func (w *World) possible(ctx context.Context) []func() {
 	if w.zombie != nil {
 		actions = append(actions, func() { w.zombie.stop(); w.zombie = nil })
 	}
-	if !w.acmUp {
+	if !w.acmUp && !w.acmAway {
 		actions = append(actions, func() { w.note("the ACM is back"); w.acmUp = true })
 	}
 	if w.API.HasGarbage() {
 		actions = append(actions, func() { w.API.CollectGarbage() })
 	}
-	return append(actions, w.misfortunes(ctx)...)
+	if w.API.Late() > 0 && w.delay == nil && w.chance(100) {
+		actions = append(actions, w.land)
+	}
+	return append(append(actions, w.emptyNamespace(ctx)...), w.misfortunes(ctx)...)
+}
+
+// land lets a delete arrive that was on its way.
+func (w *World) land() {
+	w.landing = true
+	defer func() { w.landing = false }()
+	if err := w.API.Land(); err != nil {
+		w.note("a late delete fails: %v", err)
+	}
+}
+
+// restartACM ends the ACM and starts another, which remembers nothing.
+func (w *World) restartACM() {
+	w.note("RESTART of the ACM")
+	w.ACM.Restart()
+	w.app.forgetPushed()
+}
+
+// emptyNamespace is the namespace controller: it deletes, one by one, what a terminating namespace holds.
+func (w *World) emptyNamespace(ctx context.Context) []func() {
+	for _, ns := range w.API.Objects(namespaceKind) {
+		if ns.GetDeletionTimestamp() == nil {
+			continue
+		}
+		var actions []func()
+		for _, kind := range []schema.GroupVersionKind{podKind, claimKind, setKind, revisionKind, indexKind, operationKind, identityKind} {
+			for _, o := range w.API.Objects(kind) {
+				if o.GetDeletionTimestamp() == nil {
+					actions = append(actions, func() { w.nodes.must(w.API.Client("namespace-controller").Delete(ctx, o)) })
+				}
+			}
+		}
+		return actions
+	}
+	return nil
 }
 
 // misfortunes are rolled for once a step.
@@ -198,9 +265,7 @@ func (w *World) misfortunes(ctx context.Context) []func() {
 	var actions []func()
 	if w.chance(w.faults.RestartACM) {
 		actions = append(actions, func() {
-			w.note("RESTART of the ACM")
-			w.ACM.Restart()
-			w.app.forgetPushed()
+			w.restartACM()
 			w.acmUp = w.chance(500)
 		})
 	}
@@ -235,10 +300,14 @@ func (w *World) jump() {
 	w.Clock.Step(time.Second)
 }
 
-// set reads the LiStatefulSet live; nil when it does not exist.
-func (w *World) set() *v1alpha1.LiStatefulSet {
-	for _, o := range w.API.Objects(setKind) {
-		return o.(*v1alpha1.LiStatefulSet)
+// set reads the first LiStatefulSet live; nil when it does not exist.
+func (w *World) set() *v1alpha1.LiStatefulSet { return w.setNamed(setName) }
+
+func (w *World) setNamed(name string) *v1alpha1.LiStatefulSet {
+	for _, s := range objects[*v1alpha1.LiStatefulSet](w, setKind) {
+		if s.Name == name {
+			return s
+		}
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ type Write struct {
 	Verb  Verb
 	Kind  string
 	Key   types.NamespacedName
+	// Sent is when the client sent it: now, unless it was late.
+	Sent time.Time
 	// Before and After are the object as it was and as it is to be; nil when it does not exist. Never change them.
 	Before, After client.Object
 }
@@ -67,6 +69,9 @@ type Change struct {
 type Hooks struct {
 	// Admit runs before a write is stored; an error refuses it and nothing happens.
 	Admit func(Write) error
+	// Delay is asked about each delete before anything is checked: true leaves it on its way, and its client is told
+	// that the answer is lost. See Land.
+	Delay func(Write) bool
 	// Stored runs after a write was stored; an error is returned to the client in place of the answer.
 	Stored func(Write) error
 }
@@ -86,6 +91,7 @@ type Server struct {
 	version int64
 	uids    int
 	watches []*watch
+	late    []func() error
 	// swept is what was garbage when version was sweptAt.
 	swept   []client.Object
 	sweptAt int64
@@ -203,12 +209,31 @@ func (s *Server) update(actor string, obj client.Object, status bool) error {
 	return s.store(Write{Actor: actor, Verb: verb, Before: old, After: next}, i, obj)
 }
 
-// delete removes an object, or starts a Pod's termination when grace is not zero.
+// delete removes an object, or starts a Pod's termination when grace is not zero. It may be late.
 func (s *Server) delete(actor string, obj client.Object, pre *metav1.Preconditions, grace *int64) error {
 	i, err := s.identify(obj)
 	if err != nil {
 		return err
 	}
+	w := Write{Actor: actor, Verb: Delete, Kind: i.gvk.Kind, Key: i.key, Sent: s.clock.Now()}
+	if s.Hooks.Delay != nil && s.Hooks.Delay(w) {
+		s.late = append(s.late, func() error { return s.remove(w, i, pre, grace) })
+		return ErrLost
+	}
+	return s.remove(w, i, pre, grace)
+}
+
+// Late is how many deletes are on their way.
+func (s *Server) Late() int { return len(s.late) }
+
+// Land carries out the delete that has been on its way for longest, if its preconditions hold by now.
+func (s *Server) Land() error {
+	call := s.late[0]
+	s.late = s.late[1:]
+	return call()
+}
+
+func (s *Server) remove(w Write, i id, pre *metav1.Preconditions, grace *int64) error {
 	old, err := s.get(i)
 	if err != nil {
 		return err
@@ -221,23 +246,40 @@ func (s *Server) delete(actor string, obj client.Object, pre *metav1.Preconditio
 			return apierrors.NewConflict(resource(i.gvk), i.key.Name, fmt.Errorf("precondition failed: resourceVersion in precondition %s, in object %s", *pre.ResourceVersion, old.GetResourceVersion()))
 		}
 	}
-	w := Write{Actor: actor, Verb: Delete, Before: old}
-	if pod, ok := old.(*corev1.Pod); ok && (grace == nil || *grace > 0) && pod.Spec.NodeName != "" {
-		if pod.DeletionTimestamp != nil {
-			return nil
-		}
-		next := pod.DeepCopy()
-		at := metav1.NewTime(s.clock.Now())
-		next.DeletionTimestamp = &at
-		w.After = next
+	w.Before = old
+	if !lingers(old, grace) {
 		return s.store(w, i, nil)
 	}
+	if old.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	next := old.DeepCopyObject().(client.Object)
+	at := metav1.NewTime(s.clock.Now())
+	next.SetDeletionTimestamp(&at)
+	w.After = next
 	return s.store(w, i, nil)
+}
+
+// lingers says whether a deleted object is there until somebody lets go of it: a Pod that a kubelet runs, a Namespace.
+func lingers(o client.Object, grace *int64) bool {
+	if grace != nil && *grace == 0 {
+		return false
+	}
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return o.Spec.NodeName != ""
+	case *corev1.Namespace:
+		return true
+	}
+	return false
 }
 
 // store is the one place where state changes. A nil After removes the object.
 func (s *Server) store(w Write, i id, answer client.Object) error {
 	w.Kind, w.Key = i.gvk.Kind, i.key
+	if w.Sent.IsZero() {
+		w.Sent = s.clock.Now()
+	}
 	if s.Hooks.Admit != nil {
 		if err := s.Hooks.Admit(w); err != nil {
 			return err

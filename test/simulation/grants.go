@@ -1,0 +1,142 @@
+package simulation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"assent.dev/assent/operator/api/v1alpha1"
+	"assent.dev/assent/operator/chain"
+	acmv1 "assent.dev/assent/proto/acm/v1"
+	"assent.dev/assent/test/simulation/apiserver"
+)
+
+// answered notes what the ACM approved, and holds it to what it was told in the same question.
+func (v *invariants) answered(l *letter) {
+	leaving := takenDown(l.question)
+	for _, d := range l.response.GetDecisions() {
+		v.verdicts[d.GetVerdict().Code()]++
+		text := d.GetVerdict().Code()
+		for _, r := range d.GetReasons() {
+			text += " " + r.GetCode()
+		}
+		v.w.note("ACM to %s: %s %s %s: %s", l.from.actor, d.GetOperation(), d.GetPod(), d.GetStage().Code(), text)
+		if d.GetVerdict() != acmv1.Verdict_VERDICT_APPROVE {
+			continue
+		}
+		if old, again := v.approved[d.GetDecisionId()]; again && old.pod != d.GetPod() {
+			v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
+		}
+		v.approvals++
+		v.approved[d.GetDecisionId()] = approved{
+			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
+			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
+		}
+		if d.GetStage() != acmv1.Stage_STAGE_ADD && v.readyOf(d.GetPod()) {
+			v.reserved(l, d, leaving)
+			v.seen(l, d)
+			leaving[d.GetPod()] = true
+		}
+	}
+}
+
+// takenDown are the pods that a question shows as about to go: in flight, or approved and held.
+func takenDown(q chain.Question) map[string]bool {
+	pods := map[string]bool{}
+	for i := range q.Instances {
+		if in := &q.Instances[i]; in.State.InFlight() && in.Stage != v1alpha1.StageAdd {
+			pods[in.Pod] = true
+		}
+	}
+	for i := range q.Holding {
+		if q.Holding[i].Stage != v1alpha1.StageAdd {
+			pods[q.Holding[i].Pod] = true
+		}
+	}
+	return pods
+}
+
+// reserved: what is in flight, held or approved in the same answer counts as gone when the next is approved.
+func (v *invariants) reserved(l *letter, d *acmv1.Decision, leaving map[string]bool) {
+	others := 0
+	for pod := range leaving {
+		if pod != d.GetPod() {
+			others++
+		}
+	}
+	if others >= v.allowed() {
+		v.fail("the ACM approves to %s that %s goes while %d others are leaving", l.from.actor, d.GetPod(), others)
+	}
+}
+
+// seen: facts of the application that approve a removal know every pod that the question shows to be ready.
+func (v *invariants) seen(l *letter, d *acmv1.Decision) {
+	if v.w.policy != "etcd" {
+		return
+	}
+	for _, p := range l.question.Pods {
+		if p.Ready && string(v.w.app.published[p.Name]) != p.UID {
+			v.fail("the ACM approves to %s that %s goes on facts from before %s was %s", l.from.actor, d.GetPod(), p.Name, p.UID)
+		}
+	}
+}
+
+// granted: a new grant takes the place only of one that is finished, ended or never acted on, and is not made in a set
+// that its writer sees to be paused.
+func (v *invariants) granted(wr apiserver.Write) {
+	next := wr.After.(*v1alpha1.StatefulPod)
+	old := &v1alpha1.StatefulPod{}
+	if wr.Before != nil {
+		old = wr.Before.(*v1alpha1.StatefulPod)
+	}
+	g := next.Spec.Grant
+	if g == nil || old.Spec.Grant != nil && old.Spec.Grant.Decision == g.Decision {
+		return
+	}
+	v.grants++
+	a, known := v.approved[g.Decision]
+	if !known {
+		v.fail("%s records decision %s for %s, which no ACM gave", wr.Actor, g.Decision, next.Name)
+	} else if wr.Sent.After(a.until) {
+		v.fail("%s records decision %s for %s %s after it ran out", wr.Actor, g.Decision, next.Name, wr.Sent.Sub(a.until))
+	}
+	if mode := v.pausedFor(wr.Actor, next.Spec.Set); mode == v1alpha1.PausedAll || mode == v1alpha1.PausedRollout && g.Type == v1alpha1.Deployment {
+		v.fail("%s gives %s to %s though it sees that the set is paused (%s)", wr.Actor, g.Decision, next.Name, mode)
+	}
+	if old.Spec.Grant == nil || old.Status.Finished == old.Spec.Grant.Decision || v.ended(old) {
+		return
+	}
+	v.fail("%s gives %s to %s while %s of %s is executing on it", wr.Actor, g.Decision, next.Name, old.Spec.Grant.Decision, old.Spec.Grant.Operation)
+}
+
+// pausedFor is how a process sees that a set is paused.
+func (v *invariants) pausedFor(actor, set string) v1alpha1.PauseMode {
+	for _, p := range []*process{v.w.operator, v.w.zombie} {
+		if p == nil || p.actor != actor {
+			continue
+		}
+		for _, o := range p.cache.Objects(setKind) {
+			if o.GetName() == set {
+				return o.(*v1alpha1.LiStatefulSet).Spec.Paused
+			}
+		}
+	}
+	return ""
+}
+
+// identityRemoved: an identity goes only when nothing runs under it.
+func (v *invariants) identityRemoved(wr apiserver.Write) {
+	for _, p := range objects[*corev1.Pod](v.w, podKind) {
+		if client.ObjectKeyFromObject(p) == wr.Key && len(p.OwnerReferences) > 0 && p.OwnerReferences[0].UID == wr.Before.GetUID() {
+			v.fail("%s deletes the identity of %s, whose Pod exists", wr.Actor, p.Name)
+		}
+	}
+}
+
+// told: who waits is told why.
+func (v *invariants) told(wr apiserver.Write) {
+	for _, i := range wr.After.(*v1alpha1.Operation).Status.Instances {
+		if (i.State == v1alpha1.Waiting || i.State == v1alpha1.Denied) && len(i.Reasons) == 0 {
+			v.fail("%s of %s is %s and nobody says why", i.Pod, wr.Key.Name, i.State)
+		}
+	}
+}
