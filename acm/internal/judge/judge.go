@@ -80,6 +80,8 @@ type Judge struct {
 	memos   map[decision.Step]memo
 	before  situation
 	lastAsk time.Time
+	// based is the snapshot that the last answer was made from; nil when no fact would have changed it.
+	based *facts.Snapshot
 
 	nudging sync.Mutex
 	waiting *waiting
@@ -148,6 +150,7 @@ func (j *Judge) epoch() int64 {
 
 // decide makes the answer to a request that has not been answered before.
 func (j *Judge) decide(ctx context.Context, s *decision.State, opening decision.Opening, now time.Time) decision.Answer {
+	j.based = nil
 	if opening.Refused != nil {
 		return j.Refuse(s, j.ledger.Epoch(), opening.Refused)
 	}
@@ -158,6 +161,7 @@ func (j *Judge) decide(ctx context.Context, s *decision.State, opening decision.
 	j.Facts.Configure(policy.Manifest())
 	j.last = s
 	snapshot := j.Facts.Apply(facts.Changes{At: decision.Unix(now), Expect: s.Expectations()})
+	j.based = snapshot
 	if j.flight.observe(s, opening.Flight, now) {
 		j.Facts.Refresh()
 	}

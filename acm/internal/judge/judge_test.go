@@ -431,3 +431,30 @@ func TestEveryDecisionIsLoggedWithItsQuestion(t *testing.T) {
 	require.Equal(t, "a-1", e.Question.Target.Pod)
 	require.Equal(t, c.number, e.Request)
 }
+
+// An answer that no fact can change must not be followed by "ask again": two processes would ask and answer without end.
+func TestNobodyIsNudgedAboutWhatOnlyTimeOrABundleCanChange(t *testing.T) {
+	starting := convene(t)
+	starting.judge.End()
+	starting.judge.Begin(2, false)
+	young := func() *decision.State {
+		s := starting.request(waits(1))
+		s.Session.Age = time.Second
+		return s
+	}
+	for range 5 {
+		require.Equal(t, []string{decision.CodeACMStarting}, codes(one(t, starting.judge.Evaluate(context.Background(), young()).Decisions)))
+		starting.collect()
+	}
+	require.Empty(t, starting.nudges)
+
+	bare := convene(t)
+	bare.judge.Policies = noPolicy{decision.MachineryError{Code: decision.CodeBundleMissing, Message: "none"}}
+	for range 5 {
+		bare.judge.Evaluate(context.Background(), bare.request(waits(1)))
+		bare.collect()
+	}
+	require.Empty(t, bare.nudges)
+	bare.judge.BundleChanged()
+	require.Equal(t, []string{CauseBundle}, bare.nudges)
+}

@@ -26,8 +26,12 @@ func (j *Judge) disarm() {
 	j.waiting = nil
 }
 
-// arm asks for a nudge once facts change, if the answer left anybody waiting.
+// arm asks for a nudge once facts change, if the answer left anybody waiting and facts could change it: not while a new
+// ledger waits for old approvals to run out, nor without a bundle.
 func (j *Judge) arm(s *decision.State, a decision.Answer) {
+	if j.based == nil {
+		return
+	}
 	deferred := false
 	for i := range a.Decisions {
 		deferred = deferred || a.Decisions[i].Verdict == decision.Defer
@@ -35,13 +39,11 @@ func (j *Judge) arm(s *decision.State, a decision.Answer) {
 	if !deferred {
 		return
 	}
-	w := &waiting{content: j.before.content}
+	w := &waiting{content: j.based.Content()}
 	if policy, fault := j.Policies.Policy(s.Application.Policy); fault == nil {
 		fresh := newFreshness(policy.Manifest(), s, j.flight.changedAt, j.Clock.Now())
 		w.fresh = &fresh
-		if j.view != nil {
-			w.standing = fresh.standing(j.view.Snapshot())
-		}
+		w.standing = fresh.standing(j.based)
 	}
 	j.nudging.Lock()
 	j.waiting = w

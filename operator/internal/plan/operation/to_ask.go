@@ -12,6 +12,9 @@ import (
 const (
 	// Heartbeat is how often the state is reported while anything is open; the protocol wants 5 s at most.
 	Heartbeat = 4 * time.Second
+	// nudgeGap is the least time between two questions of which the second only follows a nudge: an ACM that nudges without
+	// end must not be asked without end.
+	nudgeGap = 20 * time.Millisecond
 	// firstRetry and lastRetry bound the back-off after a question without a usable answer.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
@@ -91,10 +94,13 @@ func (d *Dialog) Due(q question.Question, now time.Time, timeout time.Duration) 
 	if d.Fails > 0 {
 		return !now.Before(d.RetryAt), d.RetryAt
 	}
-	if d.Number == 0 || d.Nudged || d.Print != printOf(q) {
+	if d.Number == 0 || d.Print != printOf(q) {
 		return true, time.Time{}
 	}
 	next := d.Asked.SentAt.Add(Heartbeat)
+	if d.Nudged {
+		next = d.Asked.SentAt.Add(nudgeGap)
+	}
 	return !now.Before(next), next
 }
 
