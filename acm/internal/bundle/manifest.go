@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -158,11 +159,17 @@ func checkRoots(roots []string) (policy, root string, texts []string) {
 	return policy, root, texts
 }
 
+// collectors are those that an ACM of this version has.
+var collectors = []string{"etcd", "kubernetes"}
+
 func (a assentMetadata) checkCollectors(into map[string]Collector) (texts []string) {
 	for _, name := range sortedKeys(a.Collectors) {
 		c := a.Collectors[name]
 		field := "metadata.assent.collectors." + name
 		switch {
+		case !slices.Contains(collectors, name):
+			texts = append(texts, fmt.Sprintf("%s: no such collector; known: %s", field, strings.Join(collectors, ", ")))
+			continue
 		case c.MaxAgeSeconds == nil:
 			texts = append(texts, field+".max_age_seconds: missing")
 			continue
