@@ -23,7 +23,7 @@ func (v *invariants) answered(l *letter) {
 		if d.GetVerdict() != acmv1.Verdict_VERDICT_APPROVE {
 			continue
 		}
-		if old, again := v.approved[d.GetDecisionId()]; again && old.pod != d.GetPod() {
+		if old, again := v.approved[d.GetDecisionId()]; v.w.careless == nil && again && old.pod != d.GetPod() {
 			v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
 		}
 		v.approvals++
@@ -31,7 +31,7 @@ func (v *invariants) answered(l *letter) {
 			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
 			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
 		}
-		if d.GetStage() != acmv1.Stage_STAGE_ADD && v.readyOf(d.GetPod()) {
+		if v.w.careless == nil && d.GetStage() != acmv1.Stage_STAGE_ADD && v.readyOf(d.GetPod()) {
 			v.reserved(l, d, leaving)
 			v.seen(l, d)
 			leaving[d.GetPod()] = true
@@ -89,6 +89,9 @@ func (v *invariants) granted(wr apiserver.Write) {
 		old = wr.Before.(*v1alpha1.StatefulPod)
 	}
 	g := next.Spec.Grant
+	if g == nil && old.Spec.Grant != nil && old.Status.Finished != old.Spec.Grant.Decision {
+		v.returns++
+	}
 	if g == nil || old.Spec.Grant != nil && old.Spec.Grant.Decision == g.Decision {
 		return
 	}

@@ -21,14 +21,16 @@ type invariants struct {
 	// removed are pods that the operator deleted, by UID, with the decision; each decision removes one pod, once.
 	removed map[types.UID]string
 	spent   map[string]types.UID
+	// removedNames are their names, in order.
+	removedNames []string
 	// misfortuneAt is when something last happened that nobody was asked about.
 	misfortuneAt time.Time
 	violations   []string
 	// checkedAt is the version of the world that was looked at last.
 	checkedAt int64
 	// Counters for tests.
-	deletions, approvals, grants, maxDown int
-	verdicts                              map[string]int
+	deletions, approvals, grants, returns, maxDown int
+	verdicts                                       map[string]int
 }
 
 type approved struct {
@@ -52,7 +54,7 @@ func (v *invariants) misfortune() { v.misfortuneAt = v.w.Clock.Now() }
 
 // before looks at a write that is about to happen.
 func (v *invariants) before(wr apiserver.Write) {
-	if wr.Verb == apiserver.Delete && wr.Kind == "PersistentVolumeClaim" {
+	if wr.Verb == apiserver.Delete && wr.Kind == "PersistentVolumeClaim" && wr.Actor != namespaceController {
 		v.fail("claim %s is deleted by %s", wr.Key.Name, wr.Actor)
 	}
 	if !strings.HasPrefix(wr.Actor, "operator") {
@@ -111,6 +113,7 @@ func (v *invariants) podRemoved(wr apiserver.Write) {
 	}
 	v.spent[g.Decision], v.removed[pod.UID] = pod.UID, g.Decision
 	v.deletions++
+	v.removedNames = append(v.removedNames, pod.Name)
 	v.budget(wr, pod, a)
 }
 
@@ -134,7 +137,7 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if allowed := v.allowed(); down > allowed {
 		v.fail("%s takes %s down while %d other pods are down; %d are allowed together", wr.Actor, pod.Name, down-1, allowed)
 	}
-	if v.w.policy != "etcd" || v.w.app.members[pod.Name] == nil || !v.w.app.members[pod.Name].up {
+	if v.w.careless != nil || v.w.policy != "etcd" || v.w.app.members[pod.Name] == nil || !v.w.app.members[pod.Name].up {
 		return
 	}
 	left := v.w.app.up() - 1
@@ -213,10 +216,11 @@ func (v *invariants) check() {
 	v.checkedAt = v.w.API.Version()
 	templates := map[string]string{}
 	for _, r := range objects[*v1alpha1.Revision](v.w, revisionKind) {
-		if twin, twice := templates[string(r.Spec.Template.Raw)]; twice {
+		content := r.Spec.Set + " " + string(r.Spec.Template.Raw)
+		if twin, twice := templates[content]; twice {
 			v.fail("Revisions %s and %s are equal", twin, r.Name)
 		}
-		templates[string(r.Spec.Template.Raw)] = r.Name
+		templates[content] = r.Name
 	}
 	for _, x := range objects[*v1alpha1.PodIndex](v.w, indexKind) {
 		held := map[string]string{}

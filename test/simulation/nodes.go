@@ -17,8 +17,7 @@ import (
 type nodes struct {
 	w      *World
 	client client.Client
-	// ready pods by UID, and those that crashed until when.
-	ready   map[types.UID]bool
+	// crashed pods by UID, and until when.
 	crashed map[types.UID]time.Time
 }
 
@@ -95,13 +94,16 @@ func (n *nodes) misfortune(ctx context.Context) {
 		return
 	}
 	if pod.DeletionTimestamp == nil && readyPod(pod) {
-		n.w.note("the process of %s crashes", pod.Name)
-		if n.crashed == nil {
-			n.crashed = map[types.UID]time.Time{}
-		}
-		n.crashed[pod.UID] = n.w.Clock.Now().Add(time.Duration(n.w.Rand.IntN(20000)) * time.Millisecond)
-		n.run(ctx, pod, false)
+		n.crash(ctx, pod, time.Duration(n.w.Rand.IntN(20000))*time.Millisecond)
 	}
+}
+
+// crash ends a pod's process, which comes back after a while.
+func (n *nodes) crash(ctx context.Context, pod *corev1.Pod, d time.Duration) {
+	n.w.note("the process of %s crashes", pod.Name)
+	n.w.watch.misfortune()
+	n.crashed[pod.UID] = n.w.Clock.Now().Add(d)
+	n.run(ctx, pod, false)
 }
 
 func (n *nodes) must(err error) {

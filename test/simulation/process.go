@@ -267,7 +267,11 @@ func (w *World) toACM(ctx context.Context, l *letter) {
 		return
 	}
 	request := chain.Encode("sim", l.question)
-	l.response = w.ACM.Evaluate(ctx, request)
+	if w.careless != nil {
+		l.response = w.careless.evaluate(request)
+	} else {
+		l.response = w.ACM.Evaluate(ctx, request)
+	}
 	w.watch.answered(l)
 	if w.chance(w.faults.Drop) {
 		w.note("an answer to %s is lost", l.from.actor)

@@ -85,7 +85,7 @@ func (w *World) quiet(ctx context.Context, t testing.TB) {
 	require.Equal(t, writes, w.writes, "a settled world is written to:\n%s", w.Tail(20))
 }
 
-func seeds(t *testing.T) []uint64 {
+func seeds(t *testing.T, many uint64) []uint64 {
 	t.Helper()
 	number := func(name string, fallback uint64) uint64 {
 		text := os.Getenv(name)
@@ -100,7 +100,7 @@ func seeds(t *testing.T) []uint64 {
 		return []uint64{one}
 	}
 	var all []uint64
-	for n := range number("ASSENT_SEEDS", 200) {
+	for n := range number("ASSENT_SEEDS", many) {
 		all = append(all, n+1)
 	}
 	return all
@@ -108,29 +108,40 @@ func seeds(t *testing.T) []uint64 {
 
 // TestSimulation is the world under random faults: invariants after every step, and an end that is as wished.
 func TestSimulation(t *testing.T) {
-	for _, seed := range seeds(t) {
+	for _, seed := range seeds(t, 200) {
 		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
 			t.Parallel()
-			defer func() {
-				if t.Failed() {
-					t.Logf("replay it with: make simulate SEED=%d", seed)
-				}
-			}()
 			policy := "etcd"
 			if seed%4 == 0 {
 				policy = "default"
 			}
-			w := begin(t, seed, policy)
-			if path := os.Getenv("ASSENT_LOG"); path != "" {
-				defer func() { require.NoError(t, os.WriteFile(path, []byte(w.Tail(len(w.log))), 0o600)) }()
-			}
-			trouble(t, w)
+			trouble(t, begin(t, seed, policy), seed)
 		})
 	}
 }
 
-func trouble(t *testing.T, w *World) {
+// TestSimulationWithACarelessACM is the same with an ACM that approves everything: the operator's own guarantees hold.
+func TestSimulationWithACarelessACM(t *testing.T) {
+	for _, seed := range seeds(t, 100) {
+		t.Run(fmt.Sprintf("seed-%d", seed), func(t *testing.T) {
+			t.Parallel()
+			w := begin(t, seed, "default")
+			w.careless = &careless{w: w, last: map[string]string{}}
+			trouble(t, w, seed)
+		})
+	}
+}
+
+func trouble(t *testing.T, w *World, seed uint64) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("replay it with: make simulate SEED=%d", seed)
+		}
+		if path := os.Getenv("ASSENT_LOG"); path != "" {
+			require.NoError(t, os.WriteFile(path, []byte(w.Tail(len(w.log))), 0o600))
+		}
+	}()
 	ctx := context.Background()
 	w.create(ctx, 3, "v1")
 	w.settle(ctx, t, patience)

@@ -40,6 +40,8 @@ const (
 	namespace = "default"
 	// setName is that of the first set, and of the application that all sets belong to.
 	setName = "db"
+	// namespaceController is the one who may delete everything.
+	namespaceController = "namespace-controller"
 )
 
 // Faults are the chances, in parts of a thousand, that something goes wrong.
@@ -71,13 +73,15 @@ type World struct {
 	zombie   *process
 	sessions int
 	acmUp    bool
-	// acmAway keeps the ACM from coming back.
-	acmAway bool
-	policy  string
-	mail    []*letter
-	app     *application
-	nodes   *nodes
-	watch   *invariants
+	// acmAway and operatorAway keep each from coming back.
+	acmAway, operatorAway bool
+	// careless takes the ACM's place when it is set.
+	careless *careless
+	policy   string
+	mail     []*letter
+	app      *application
+	nodes    *nodes
+	watch    *invariants
 	// crashAfter ends the operator right after that many writes of its own; 0 is never.
 	crashAfter int
 	// landing: a delete that was on its way is arriving.
@@ -106,7 +110,7 @@ func newWorld(seed uint64, policy string, acm *inprocess.ACM, clock *clocktestin
 	}
 	w.user = w.API.Client("user")
 	w.app = newApplication(w)
-	w.nodes = &nodes{w: w, client: w.API.Client("kubelet"), ready: map[types.UID]bool{}}
+	w.nodes = &nodes{w: w, client: w.API.Client("kubelet"), crashed: map[types.UID]time.Time{}}
 	w.watch = newInvariants(w)
 	w.API.Hooks = apiserver.Hooks{Admit: w.admit, Delay: w.delayed, Stored: w.stored}
 	hooks.world = w
@@ -207,7 +211,7 @@ func (w *World) possible(ctx context.Context) []func() {
 	}
 	actions = append(actions, w.nodes.possible(ctx)...)
 	actions = append(actions, w.app.possible()...)
-	if w.operator == nil {
+	if w.operator == nil && !w.operatorAway {
 		actions = append(actions, w.startOperator)
 	}
 	if w.zombie != nil {
@@ -251,7 +255,7 @@ func (w *World) emptyNamespace(ctx context.Context) []func() {
 		for _, kind := range []schema.GroupVersionKind{podKind, claimKind, setKind, revisionKind, indexKind, operationKind, identityKind} {
 			for _, o := range w.API.Objects(kind) {
 				if o.GetDeletionTimestamp() == nil {
-					actions = append(actions, func() { w.nodes.must(w.API.Client("namespace-controller").Delete(ctx, o)) })
+					actions = append(actions, func() { w.nodes.must(w.API.Client(namespaceController).Delete(ctx, o)) })
 				}
 			}
 		}
