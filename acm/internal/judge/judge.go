@@ -2,6 +2,7 @@ package judge
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -159,6 +160,7 @@ func (j *Judge) decide(ctx context.Context, s *decision.State, opening decision.
 		return j.Refuse(s, j.ledger.Epoch(), fault)
 	}
 	j.Facts.Configure(policy.Manifest())
+	s = j.reopen(s, policy.Revision(), now)
 	j.last = s
 	snapshot := j.Facts.Apply(facts.Changes{At: decision.Unix(now), Expect: s.Expectations()})
 	j.based = snapshot
@@ -169,6 +171,25 @@ func (j *Judge) decide(ctx context.Context, s *decision.State, opening decision.
 	return decision.Answer{
 		SessionID: s.Session.ID, RequestNumber: s.RequestNumber, Epoch: j.ledger.Epoch(), Decisions: b.run(ctx),
 	}
+}
+
+// reopen makes those denied instances wait that are looked at again now, because the bundle, an override or the instance
+// changed: as denied ones they would count as nobody's peers, and a leader could go before the others are judged anew.
+func (j *Judge) reopen(s *decision.State, revision string, now time.Time) *decision.State {
+	copied := false
+	for n := range s.Instances {
+		i := &s.Instances[n]
+		if i.State != decision.Denied || j.ledger.Parked(i, revision, s.OverridesOf(i.Set, now), now) != nil {
+			continue
+		}
+		if !copied {
+			c := *s
+			c.Instances = slices.Clone(s.Instances)
+			s, copied = &c, true
+		}
+		s.Instances[n].State = decision.Waiting
+	}
+	return s
 }
 
 // Refuse answers every instance that waits with the machinery's defer.

@@ -458,3 +458,28 @@ func TestNobodyIsNudgedAboutWhatOnlyTimeOrABundleCanChange(t *testing.T) {
 	bare.judge.BundleChanged()
 	require.Equal(t, []string{CauseBundle}, bare.nudges)
 }
+
+// A bundle that denied everything is mended: whoever is judged first must still see the others as waiting, or a leader goes
+// before them.
+func TestDI11_DeniedPeersThatAreJudgedAnewCountAsWaiting(t *testing.T) {
+	c := convene(t)
+	c.policy.answer = func(*decision.Question, *facts.Snapshot) decision.Outcome {
+		return decision.Outcome{Deny: []any{map[string]any{"code": "a.freeze", "message": "frozen"}}}
+	}
+	c.ask(waits(1), waits(2))
+	denied := func(i int) decision.Instance {
+		in := waits(i)
+		in.State = decision.Denied
+		return in
+	}
+	peers := map[string]int{}
+	c.policy.answer = func(q *decision.Question, _ *facts.Snapshot) decision.Outcome {
+		peers[q.Target.Pod] = q.Target.Peers.Count
+		return decision.Outcome{}
+	}
+	c.ask(denied(1), denied(2))
+	require.Empty(t, peers, "the denials stand")
+	c.policy.revision = "r2"
+	c.ask(denied(1), denied(2))
+	require.Equal(t, map[string]int{"a-1": 1, "a-2": 1}, peers)
+}

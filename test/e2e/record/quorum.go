@@ -17,18 +17,19 @@ type Quorum struct {
 
 	mu      sync.Mutex
 	up      map[string]bool
-	leader  map[string]uint64
-	ids     map[string]uint64
 	samples int
 	least   int
 	changes []string
 	last    uint64
+	// led is when a member last named a leader; longest is the longest time in which none did.
+	led     time.Time
+	longest time.Duration
 }
 
 // WatchQuorum samples the members at these client addresses until Stop. Start it once all are up.
 func WatchQuorum(ctx context.Context, endpoints []string, every time.Duration) (*Quorum, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	q := &Quorum{stop: cancel, up: map[string]bool{}, leader: map[string]uint64{}, ids: map[string]uint64{}, least: len(endpoints)}
+	q := &Quorum{stop: cancel, up: map[string]bool{}, least: len(endpoints), led: time.Now()}
 	for _, e := range endpoints {
 		q.up[e] = true
 		client, err := clientv3.New(clientv3.Config{Endpoints: []string{e}, Logger: zap.NewNop()})
@@ -70,8 +71,9 @@ func (q *Quorum) note(endpoint string, status *clientv3.StatusResponse, err erro
 	defer q.mu.Unlock()
 	q.samples++
 	q.up[endpoint] = err == nil
-	if err == nil {
-		q.ids[endpoint], q.leader[endpoint] = status.Header.MemberId, status.Leader
+	q.longest = max(q.longest, time.Since(q.led))
+	if err == nil && status.Leader != 0 {
+		q.led = time.Now()
 		if status.Leader == status.Header.MemberId && q.last != status.Leader {
 			q.last = status.Leader
 			q.changes = append(q.changes, endpoint)
@@ -109,11 +111,11 @@ func (q *Quorum) Leader() string {
 	return q.changes[len(q.changes)-1]
 }
 
-// Leaders are the addresses of the leaders in the order they were seen.
-func (q *Quorum) Leaders() []string {
+// LongestLeaderless is the longest time in which no member named a leader.
+func (q *Quorum) LongestLeaderless() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return append([]string(nil), q.changes...)
+	return q.longest
 }
 
 // Samples is how many answers, or refusals, the numbers rest on.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,8 @@ type Recorder struct {
 	done  chan struct{}
 
 	mu        sync.Mutex
+	leader    func() string
+	grants    []Grant
 	pods      map[string]*corev1.Pod
 	spods     map[string]*v1alpha1.StatefulPod
 	words     map[string]string
@@ -35,6 +38,29 @@ type Recorder struct {
 	byUs      map[string]bool
 	deletions int
 	lines     []string
+}
+
+// Grant is a permission to replace a pod, as its record showed when it was made.
+type Grant struct {
+	Pod string
+	// Leader said the application at that moment; empty when nobody was asked.
+	Leader string
+	// Waiting are the set's other pods that were still to get the same revision.
+	Waiting []string
+}
+
+// Grants of deployments so far.
+func (r *Recorder) Grants() []Grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.grants)
+}
+
+// AskLeader makes the recorder ask who leads whenever a grant is made.
+func (r *Recorder) AskLeader(who func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leader = who
 }
 
 // Start lists and watches until Stop. Lines of the timeline go to out as they happen.
@@ -166,7 +192,23 @@ func (r *Recorder) seeStatefulPod(sp *v1alpha1.StatefulPod, gone bool) {
 		delete(r.spods, sp.Name)
 		return
 	}
+	old := r.spods[sp.Name]
 	r.spods[sp.Name] = sp
+	g := sp.Spec.Grant
+	if g == nil || g.Type != v1alpha1.Deployment || old == nil || old.Spec.Grant != nil && old.Spec.Grant.Decision == g.Decision {
+		return
+	}
+	made := Grant{Pod: sp.Name}
+	if r.leader != nil {
+		made.Leader = r.leader()
+	}
+	for name, other := range r.spods {
+		if name != sp.Name && other.Spec.Set == sp.Spec.Set && other.Spec.Revision != sp.Spec.Revision {
+			made.Waiting = append(made.Waiting, name)
+		}
+	}
+	slices.Sort(made.Waiting)
+	r.grants = append(r.grants, made)
 }
 
 func (r *Recorder) seeOperation(op *v1alpha1.Operation) {

@@ -80,9 +80,28 @@ func (d *demo) begin(ctx context.Context) error {
 	if d.quorum, err = record.WatchQuorum(ctx, endpoints, 100*time.Millisecond); err != nil {
 		return err
 	}
+	if err := until(ctx, time.Minute, "a member to say that it leads", func(context.Context) error {
+		if d.leader() == "" {
+			return errors.New("none does")
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	d.rec.AskLeader(d.leader)
 	d.writer, err = load.StartEtcd(ctx, endpoints, 5*time.Millisecond)
 	d.rec.Say("-- a client begins to write, all the time")
 	return err
+}
+
+// leader is the pod whose member last said that it leads; empty before the first did.
+func (d *demo) leader() string {
+	for i, e := range endpoints {
+		if e == d.quorum.Leader() {
+			return fmt.Sprintf("etcd-%d", i)
+		}
+	}
+	return ""
 }
 
 // manifest is manifests/etcd.yaml with the path of the real etcd in place of its name.
@@ -134,14 +153,15 @@ func (r *Run) Finish(ctx context.Context) (Result, error) {
 	}
 	res := Result{
 		Load: report, MostDownByUs: r.rec.MostDownByUs(), LeastUp: r.quorum.Least(), Members: len(endpoints),
-		Samples: r.quorum.Samples(), Took: time.Since(r.begun),
+		Samples: r.quorum.Samples(), Leaderless: r.quorum.LongestLeaderless(), Took: time.Since(r.begun),
 	}
+	res.readGrants(r.rec.Grants())
 	return res, res.readDecisions(r.s.DecisionLog)
 }
 
 // RollingUpdate is part (a): one member after another, the leader last.
 func (r *Run) RollingUpdate(ctx context.Context) error {
-	r.rec.Say("== (a) a rolling update; the leader is %s", r.quorum.Leader())
+	r.rec.Say("== (a) a rolling update; the leader is %s", r.leader())
 	if err := r.round(ctx, 1); err != nil {
 		return err
 	}
@@ -318,9 +338,15 @@ func (r *Run) WithoutACM(ctx context.Context) error {
 	if err := r.killAndReturn(ctx, "etcd-1"); err != nil {
 		return err
 	}
-	if now := r.rec.Deletions(); now != deletions+1 {
-		return fmt.Errorf("%d pods were stopped while the ACM was away, want only the one killed by hand", now-deletions)
+	if err := holds(ctx, 5*time.Second, func(context.Context) error {
+		if now := r.rec.Deletions(); now != deletions+1 {
+			return fmt.Errorf("%d pods were stopped while the ACM was away, want only the one killed by hand", now-deletions)
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
+	r.rec.Say("-- for 5 s more nothing else was touched")
 	if _, err := r.show(ctx, "get", "lss,op"); err != nil {
 		return err
 	}

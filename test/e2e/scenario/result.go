@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"assent.dev/assent/test/e2e/load"
+	"assent.dev/assent/test/e2e/record"
 )
 
 // Result is what a run must be judged by.
@@ -22,9 +23,12 @@ type Result struct {
 	MostDownByUs int
 	// LeastUp is the smallest number of members that answered at once; Majority of Members is needed.
 	LeastUp, Members, Samples int
-	// LeaderEarly are approvals of the leader's own step that were given while another member still waited.
+	// Leaderless is the longest time in which no member named a leader.
+	Leaderless time.Duration
+	// LeaderEarly are grants of the leader's own step, by what etcd itself said at that moment, that were given while another
+	// member still waited for the same revision.
 	LeaderEarly []string
-	// LeaderSteps are the approvals of a step of a member that led at that moment.
+	// LeaderSteps are the grants of a step of a member that led at that moment.
 	LeaderSteps int
 	// Decisions by verdict, and deferrals and denials by reason code.
 	Decisions, Codes map[string]int
@@ -47,6 +51,9 @@ func (r Result) Err() error {
 	if need := r.Members/2 + 1; r.LeastUp < need {
 		all = append(all, fmt.Errorf("only %d of %d members were up at one time, %d are a quorum", r.LeastUp, r.Members, need))
 	}
+	if r.Leaderless > electionLimit {
+		all = append(all, fmt.Errorf("for %s no member named a leader, %s are allowed for an election", r.Leaderless, electionLimit))
+	}
 	if len(r.LeaderEarly) > 0 {
 		all = append(all, fmt.Errorf("the leader's step was approved while others waited: %s", strings.Join(r.LeaderEarly, "; ")))
 	}
@@ -61,6 +68,22 @@ func (r Result) Err() error {
 	return errors.Join(all...)
 }
 
+// electionLimit is far more than an election takes on a busy machine, and far less than a lost quorum would.
+const electionLimit = 10 * time.Second
+
+// readGrants fills the part of a result that the grants tell.
+func (r *Result) readGrants(grants []record.Grant) {
+	for _, g := range grants {
+		if g.Leader != g.Pod {
+			continue
+		}
+		r.LeaderSteps++
+		if len(g.Waiting) > 0 {
+			r.LeaderEarly = append(r.LeaderEarly, fmt.Sprintf("%s before %s", g.Pod, strings.Join(g.Waiting, ", ")))
+		}
+	}
+}
+
 // Print writes the table.
 func (r Result) Print(out io.Writer) {
 	row := func(what, is, want string) {
@@ -72,6 +95,7 @@ func (r Result) Print(out io.Writer) {
 	row("longest time without an acknowledgement", r.Load.LongestGap.Round(10*time.Millisecond).String(), "")
 	row("most members down at once by us", fmt.Sprint(r.MostDownByUs), "1")
 	row("fewest members up at once", fmt.Sprintf("%d of %d", r.LeastUp, r.Members), fmt.Sprintf(">= %d: quorum never lost", r.Members/2+1))
+	row("longest time without a leader", r.Leaderless.Round(10*time.Millisecond).String(), fmt.Sprintf("< %s", electionLimit))
 	row("steps granted to a leader", fmt.Sprint(r.LeaderSteps), "> 0")
 	row("... while another member waited", fmt.Sprint(len(r.LeaderEarly)), "0")
 	for _, verdict := range []string{"approve", "defer", "deny"} {
@@ -90,20 +114,6 @@ func (r Result) Print(out io.Writer) {
 
 // entry is what this page needs of a line of the ACM's decision log.
 type entry struct {
-	Input struct {
-		Operation struct {
-			Type string `json:"type"`
-			Pod  string `json:"pod"`
-			ID   string `json:"id"`
-		} `json:"operation"`
-		Target struct {
-			IsLeader bool `json:"is_leader"`
-			Peers    struct {
-				Count    int      `json:"count"`
-				Examples []string `json:"examples"`
-			} `json:"peers"`
-		} `json:"target"`
-	} `json:"question"`
 	Result struct {
 		Verdict string `json:"verdict"`
 		Reasons []struct {
@@ -130,12 +140,6 @@ func (r *Result) readDecisions(path string) error {
 		r.Decisions[e.Result.Verdict]++
 		for _, reason := range e.Result.Reasons {
 			r.Codes[reason.Code]++
-		}
-		if e.Result.Verdict == "approve" && e.Input.Operation.Type == "deployment" && e.Input.Target.IsLeader {
-			r.LeaderSteps++
-			if e.Input.Target.Peers.Count > 0 {
-				r.LeaderEarly = append(r.LeaderEarly, fmt.Sprintf("%s %s before %s", e.Input.Operation.ID, e.Input.Operation.Pod, strings.Join(e.Input.Target.Peers.Examples, ", ")))
-			}
 		}
 	}
 	return lines.Err()

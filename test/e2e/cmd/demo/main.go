@@ -61,7 +61,6 @@ func run(root string, keep bool) error {
 	fmt.Println("\nAll as it must be.")
 	if keep {
 		wait(ctx, r, dir)
-		return nil
 	}
 	r.Close()
 	return os.RemoveAll(dir)
@@ -78,7 +77,7 @@ Everything keeps running. To explore:
   %s get lss,rev,pidx,op,spod,pods
   %s edit lss etcd
 The policy under the ACM is in %s; edit it and watch. The decisions are in %s.
-Logs and data: %s. Ctrl-C ends it all.
+Logs and data: %s. Ctrl-C ends it all and removes that folder.
 `, r.ControlPlane().Kubeconfig(), kubectl, kubectl, r.Stack().BundlesDir, r.Stack().DecisionLog, dir)
 	<-ctx.Done()
 }
