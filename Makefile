@@ -53,6 +53,8 @@ test: test-unit test-policy test-controllers test-e2e ## All tests: unit, proper
 test-unit: ## Unit and property tests, and the simulated world: no API server
 	$(call say,unit and property tests)
 	@go test -timeout 15m $(TESTFLAGS) $$(.ci/packages unit)
+	$(call say,the decision under the race detector)
+	@go test -race -timeout 10m ./acm/internal/judge ./acm/internal/decision ./acm/internal/facts ./acm/internal/decisionlog ./operator/internal/session
 
 .PHONY: test-policy
 test-policy: ## The Rego tests of the library and of every bundle, with coverage
@@ -65,8 +67,8 @@ test-policy: ## The Rego tests of the library and of every bundle, with coverage
 
 .PHONY: test-controllers
 test-controllers: controlplane ## Controllers, collectors, node agent, CRD rules and manifests on the real API server
-	$(call say,tests on the real API server (one package at a time: each starts a control plane))
-	@go test -p 1 -timeout 20m $(TESTFLAGS) $$(.ci/packages apiserver)
+	$(call say,tests on the real API server (two packages at a time: each starts a control plane))
+	@go test -p 2 -timeout 20m $(TESTFLAGS) $$(.ci/packages apiserver)
 
 .PHONY: test-config
 test-config: controlplane ## Only the manifests: kustomize, CRD rules, and what the granted roles allow
@@ -147,7 +149,7 @@ format: ## Format Go, Rego and the protocol in place
 ##@ Surroundings
 
 .PHONY: controlplane
-controlplane: ## Build etcd, Kubernetes and kwok once (10 to 18 minutes on two cores) and cache them outside the tree
+controlplane: ## Build etcd, Kubernetes and kwok once (8 to 18 minutes on two cores) and cache them outside the tree
 	$(call say,control plane programs (built once and then cached))
 	@go run ./test/controlplane/cmd/controlplane build
 

@@ -201,7 +201,7 @@ func (l *Ledger) starting(s *State, now time.Time) *MachineryError {
 	left := min(enough-s.Session.Age, enough-now.Sub(l.begun)).Round(time.Second)
 	return &MachineryError{
 		Code:    CodeACMStarting,
-		Message: "this ACM has just started and an earlier one may have approved a step that nobody reports; " + left.String() + " to wait",
+		Message: "this ACM has just started and an earlier one may have approved a step that nobody reports; asked again at " + now.Add(left).UTC().Format("15:04:05 MST"),
 		Details: map[string]any{"retry_after_seconds": left.Seconds()},
 	}
 }

@@ -197,7 +197,18 @@ func failedCall(q question.Question, err error) question.Answer {
 	case codes.InvalidArgument, codes.Unimplemented, codes.ResourceExhausted, codes.OutOfRange:
 		return failed(q, question.CodeMalformed, fmt.Sprintf("ACM %q refuses the question (%s): %s", q.ACM, s.Code(), s.Message()))
 	}
-	return failed(q, question.CodeUnavailable, fmt.Sprintf("ACM %q cannot be reached (%s): %s; asked again until it can", q.ACM, s.Code(), s.Message()))
+	return failed(q, question.CodeUnavailable, fmt.Sprintf("ACM %q cannot be reached, so nothing is disrupted until it can: %s", q.ACM, plain(s)))
+}
+
+// plain is what went wrong without the layers through which it was passed on.
+func plain(s *status.Status) string {
+	text := s.Message()
+	for _, layer := range []string{"connection error: desc = ", "transport: Error while dialing: "} {
+		if i := strings.LastIndex(text, layer); i >= 0 {
+			text = text[i+len(layer):]
+		}
+	}
+	return fmt.Sprintf("%s (%s)", strings.Trim(text, `"`), s.Code())
 }
 
 // deliver keeps an answer for whoever asked, unless a newer question has been asked or the ledger it is from has been
