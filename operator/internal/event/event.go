@@ -127,9 +127,9 @@ func PodLost(r Recorder, pod *v1alpha1.StatefulPod, cause string) {
 	warn(r, pod, nil, ReasonPodLost, "Observe", cause)
 }
 
-// PodWaits tells what the Pod's creation waits for.
+// PodWaits tells what keeps the Pod from being made.
 func PodWaits(r Recorder, pod *v1alpha1.StatefulPod, message string) {
-	tell(r, pod, nil, ReasonPodWaits, "CreatePod", message)
+	warn(r, pod, nil, ReasonPodWaits, "CreatePod", message)
 }
 
 // ProgressDeadlineExceeded tells that a pod takes too long to become available.

@@ -49,7 +49,7 @@ func TestEachReasonHasOneFunctionAndOnlyTroubleWarns(t *testing.T) {
 		ReasonActed:                    {"Normal", func() { Acted(r, pod, "delete", "d") }},
 		ReasonEnded:                    {"Normal", func() { Ended(r, op, "p", v1alpha1.Succeeded) }},
 		ReasonPodRestored:              {"Normal", func() { PodRestored(r, pod) }},
-		ReasonPodWaits:                 {"Normal", func() { PodWaits(r, pod, "x") }},
+		ReasonPodWaits:                 {"Warning", func() { PodWaits(r, pod, "x") }},
 	} {
 		r.list = nil
 		c.emit()

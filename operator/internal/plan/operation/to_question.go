@@ -37,6 +37,9 @@ func (w *world) sayWhy(p *Plan) {
 			i.word = machinery(i.word, why)
 		case i.wish != wishSame, i.set == nil, i.standing.todo != todoNothing, i.identity == nil && i.op.Spec.Type != v1alpha1.ScaleOut:
 			// What is seen is not whole yet, or is being undone.
+			if state == v1alpha1.Waiting && i.word.Code() == "" {
+				i.word = machinery(i.word, reasonOf(question.CodeNotAsked))
+			}
 		case why.Code == "":
 			i.asks = state == v1alpha1.Denied || !pending[i.ref]
 			if state == v1alpha1.Waiting && (obstacles[i.word.Code()] || i.word.Verdict != question.Defer) {

@@ -193,7 +193,12 @@ func (w *world) tell(i *instance) string {
 	since := i.since(w.in.Now).UTC().Format("15:04:05 MST")
 	switch i.standing.state {
 	case v1alpha1.Granted:
-		return fmt.Sprintf("%s: approved by decision %s, to be acted on since %s", i.spec.Pod, i.word.DecisionID, since)
+		text := fmt.Sprintf("%s: approved by decision %s, to be acted on since %s", i.spec.Pod, i.word.DecisionID, since)
+		if i.identity != nil && i.identity.Status.Message != "" && !i.identity.Status.Available {
+			// What keeps the act from happening, such as a Pod that the API server refuses, stands in the identity's status.
+			text += ": " + i.identity.Status.Message
+		}
+		return text
 	case v1alpha1.Acting:
 		return fmt.Sprintf("%s: its Pod is being removed as approved since %s", i.spec.Pod, since)
 	case v1alpha1.Verifying:
