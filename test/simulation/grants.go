@@ -23,14 +23,16 @@ func (v *invariants) answered(l *letter) {
 		if d.GetVerdict() != acmv1.Verdict_VERDICT_APPROVE {
 			continue
 		}
-		if old, again := v.approved[d.GetDecisionId()]; v.w.careless == nil && again && old.pod != d.GetPod() {
-			v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
+		for _, old := range v.approved[d.GetDecisionId()] {
+			if v.w.careless == nil && old.pod != d.GetPod() {
+				v.fail("decision %s was given to %s and to %s", d.GetDecisionId(), old.pod, d.GetPod())
+			}
 		}
 		v.approvals++
-		v.approved[d.GetDecisionId()] = approved{
+		v.approved[d.GetDecisionId()] = append(v.approved[d.GetDecisionId()], approved{
 			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
 			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
-		}
+		})
 		if v.w.careless == nil && d.GetStage() != acmv1.Stage_STAGE_ADD && v.readyOf(d.GetPod()) {
 			v.reserved(l, d, leaving)
 			v.seen(l, d)
@@ -80,6 +82,24 @@ func (v *invariants) seen(l *letter, d *acmv1.Decision) {
 	}
 }
 
+// approval is the one that a grant of the pod rests on: under its decision's name, for its operation and stage if there
+// is one, and lasting longest, since the same answer may have been given again.
+func (v *invariants) approval(pod string, g *v1alpha1.Grant) (approved, bool) {
+	var best approved
+	known := false
+	for _, a := range v.approved[g.Decision] {
+		better := a.fits(pod, g) && !best.fits(pod, g) || a.fits(pod, g) == best.fits(pod, g) && a.until.After(best.until)
+		if !known || better {
+			best, known = a, true
+		}
+	}
+	return best, known
+}
+
+func (a approved) fits(pod string, g *v1alpha1.Grant) bool {
+	return a.operation == g.Operation && a.pod == pod && a.stage.Code() == string(g.Stage)
+}
+
 // granted: a new grant takes the place only of one that is finished, ended or never acted on, and is not made in a set
 // that its writer sees to be paused.
 func (v *invariants) granted(wr apiserver.Write) {
@@ -96,7 +116,7 @@ func (v *invariants) granted(wr apiserver.Write) {
 		return
 	}
 	v.grants++
-	a, known := v.approved[g.Decision]
+	a, known := v.approval(next.Name, g)
 	if !known {
 		v.fail("%s records decision %s for %s, which no ACM gave", wr.Actor, g.Decision, next.Name)
 	} else if wr.Sent.After(a.until) {

@@ -17,7 +17,7 @@ import (
 type invariants struct {
 	w *World
 	// approved decisions as the ACM gave them.
-	approved map[string]approved
+	approved map[string][]approved
 	// removed are pods that the operator deleted, by UID, with the decision; each decision removes one pod, once.
 	removed map[types.UID]string
 	spent   map[string]types.UID
@@ -41,7 +41,7 @@ type approved struct {
 }
 
 func newInvariants(w *World) *invariants {
-	return &invariants{w: w, approved: map[string]approved{}, removed: map[types.UID]string{}, spent: map[string]types.UID{}, verdicts: map[string]int{}}
+	return &invariants{w: w, approved: map[string][]approved{}, removed: map[types.UID]string{}, spent: map[string]types.UID{}, verdicts: map[string]int{}}
 }
 
 func (v *invariants) fail(format string, args ...any) {
@@ -92,11 +92,11 @@ func (v *invariants) podRemoved(wr apiserver.Write) {
 		return
 	}
 	g := identity.Spec.Grant
-	a, known := v.approved[g.Decision]
+	a, known := v.approval(pod.Name, g)
 	switch {
 	case !known:
 		v.fail("%s deletes Pod %s under decision %s, which no ACM gave", wr.Actor, pod.Name, g.Decision)
-	case a.operation != g.Operation || a.pod != pod.Name || a.stage.Code() != string(g.Stage):
+	case !a.fits(pod.Name, g):
 		v.fail("%s deletes Pod %s under decision %s, which is for %s %s", wr.Actor, pod.Name, g.Decision, a.operation, a.pod)
 	case g.Session != wr.Actor || a.session != wr.Actor:
 		v.fail("%s deletes Pod %s under a grant of %s", wr.Actor, pod.Name, g.Session)
@@ -128,7 +128,7 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 			continue
 		}
 		g := s.Spec.Grant
-		leaving := g != nil && g.Stage == v1alpha1.StageRemove && s.Status.Finished != g.Decision && !v.ended(s)
+		leaving := g != nil && g.Stage == v1alpha1.StageRemove && !g.Repair && s.Status.Finished != g.Decision && !v.ended(s)
 		if leaving || wanted[place{s.Spec.Set, s.Spec.Index}] {
 			down++
 		}

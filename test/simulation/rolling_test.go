@@ -111,20 +111,22 @@ func TestAnACMThatRestartsBetweenAnswerAndGrantCostsNothingButTime(t *testing.T)
 func lateDelete(t *testing.T) (*World, time.Time) {
 	t.Helper()
 	w := atRest(t, 5, "etcd", 3)
-	decision := ""
+	decision, until := "", time.Time{}
 	w.delay = func(wr apiserver.Write) bool {
 		if wr.Kind != "Pod" {
 			return false
 		}
 		g := w.openGrant(wr.Key.Name)
 		if decision == "" {
-			decision = g.Decision
+			a, known := w.watch.approval(wr.Key.Name, g)
+			require.True(t, known)
+			decision, until = g.Decision, a.until
 		}
 		return g.Decision == decision
 	}
 	w.roll(t.Context(), "v2")
 	w.until(t.Context(), t, "a delete on its way", func() bool { return w.API.Late() > 0 })
-	return w, w.watch.approved[decision].until
+	return w, until
 }
 
 func (w *World) downNow() int {

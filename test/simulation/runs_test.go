@@ -214,6 +214,7 @@ func TestADeletedNamespaceIsLeftAloneWithoutErrors(t *testing.T) {
 func TestTheSecondBlockTakesIndex256(t *testing.T) {
 	ctx := t.Context()
 	w := begin(t, 91, "default")
+	w.pace = 200 * time.Microsecond
 	w.create(ctx, 256, "v1")
 	w.settle(ctx, t, 20*patience)
 	require.Len(t, w.API.Objects(indexKind), 1)
@@ -221,7 +222,7 @@ func TestTheSecondBlockTakesIndex256(t *testing.T) {
 	w.scale(ctx, 257)
 	w.settle(ctx, t, patience)
 	require.Len(t, w.API.Objects(indexKind), 2)
-	require.Equal(t, "1", w.pod("db-256").Labels[v1alpha1.LabelBlock])
+	require.Equal(t, "1", w.watch.identity("db-256").Labels[v1alpha1.LabelBlock])
 	require.Equal(t, v1alpha1.Succeeded, w.state("db-256", v1alpha1.ScaleOut))
 	after := w.podUIDs()
 	delete(after, "db-256")

@@ -82,6 +82,8 @@ type World struct {
 	app      *application
 	nodes    *nodes
 	watch    *invariants
+	// pace is how much time a step takes at most. A larger world does more in the same time.
+	pace time.Duration
 	// crashAfter ends the operator right after that many writes of its own; 0 is never.
 	crashAfter int
 	// landing: a delete that was on its way is arriving.
@@ -106,7 +108,7 @@ func newWorld(seed uint64, policy string, acm *inprocess.ACM, clock *clocktestin
 		return nil, fmt.Errorf("registering kinds: %w", err)
 	}
 	w := &World{
-		Rand: rand.New(rand.NewPCG(seed, 1)), Clock: clock, API: apiserver.New(scheme, clock), ACM: acm, acmUp: true, policy: policy, began: clock.Now(),
+		Rand: rand.New(rand.NewPCG(seed, 1)), Clock: clock, API: apiserver.New(scheme, clock), ACM: acm, acmUp: true, policy: policy, began: clock.Now(), pace: 20 * time.Millisecond,
 	}
 	w.user = w.API.Client("user")
 	w.app = newApplication(w)
@@ -188,7 +190,7 @@ func (w *World) stored(wr apiserver.Write) error {
 // timer when nothing else is left to do.
 func (w *World) Step(ctx context.Context) {
 	w.steps++
-	w.Clock.Step(time.Duration(w.Rand.IntN(20)) * time.Millisecond)
+	w.Clock.Step(time.Duration(w.Rand.Int64N(int64(w.pace))))
 	actions := w.possible(ctx)
 	if len(actions) == 0 {
 		w.jump()

@@ -295,6 +295,13 @@ func TestAnOperationThatIsGoneHoldsNoPod(t *testing.T) {
 	require.Equal(t, []string{"db-1 Waiting acm.not_asked"}, states(w.step(), w, next))
 }
 
+func TestAnInstanceWhoseStagingIsNotSeenYetSaysWhatItWaitsFor(t *testing.T) {
+	w := app().set("db", 3, "r1").running("db", "r1", 0, 1, 2).stage("db", "r2")
+	op := w.order("db", v1alpha1.Deployment, 1, "r2", 1)
+	w.index("db").Generation = 1
+	require.Equal(t, []string{"db-1 Waiting acm.not_asked"}, states(w.step(), w, op))
+}
+
 func TestApprovalsAreUsedOnlyForWhatWasJudged(t *testing.T) {
 	begin := func() (*store, string) {
 		w := app().set("db", 3, "r1").running("db", "r1", 0, 1, 2).stage("db", "r2")

@@ -15,8 +15,18 @@ import (
 	"assent.dev/assent/operator/internal/plan/statefulpod"
 )
 
+// maxPending is how many grants may wait to be acted on at once. More would run out before their turn comes; their
+// approvals are held meanwhile.
+const maxPending = 100
+
 // grant plans to record the approvals that were received: each once, if it still fits what is seen.
 func (w *world) grant(p *Plan) {
+	pending := 0
+	for _, i := range w.instances {
+		if i.standing.state == v1alpha1.Granted {
+			pending++
+		}
+	}
 	held := slices.Clone(w.in.Held)
 	slices.SortFunc(held, func(a, b approval.Held) int { return strings.Compare(a.Decision, b.Decision) })
 	for i := range held {
@@ -42,7 +52,7 @@ func (w *world) grant(p *Plan) {
 			inst.word = machinery(inst.word, why)
 			continue
 		}
-		if inst.identity != nil && !w.replaceable(inst.identity) {
+		if inst.identity != nil && !w.replaceable(inst.identity) || pending+len(p.Grants) >= maxPending {
 			continue
 		}
 		p.Grants = append(p.Grants, w.record(inst, h))

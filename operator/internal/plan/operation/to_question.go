@@ -35,20 +35,24 @@ func (w *world) sayWhy(p *Plan) {
 		switch {
 		case state == v1alpha1.Waiting && why.Code != "":
 			i.word = machinery(i.word, why)
-		case i.wish != wishSame, i.set == nil, i.standing.todo != todoNothing, i.identity == nil && i.op.Spec.Type != v1alpha1.ScaleOut:
-			// What is seen is not whole yet, or is being undone.
-			if state == v1alpha1.Waiting && i.word.Code() == "" {
-				i.word = machinery(i.word, reasonOf(question.CodeNotAsked))
-			}
+		case i.standing.todo != todoNothing:
+			i.word = machinery(i.word, v1alpha1.Reason{Code: question.CodeNotAsked, Message: "not wanted anymore; what was prepared is being undone"})
+		case i.wish != wishSame, i.set == nil, i.identity == nil && i.op.Spec.Type != v1alpha1.ScaleOut:
+			i.sayNotAsked("the operator has not seen yet what ordered this; it asks once it has")
 		case why.Code == "":
 			i.asks = state == v1alpha1.Denied || !pending[i.ref]
-			if state == v1alpha1.Waiting && (obstacles[i.word.Code()] || i.word.Verdict != question.Defer) {
-				i.word = machinery(i.word, reasonOf(question.CodeNotAsked))
-			}
+			i.sayNotAsked(texts[question.CodeNotAsked])
 			if i.word.WaitingSince.IsZero() {
 				i.word.WaitingSince = w.in.Now
 			}
 		}
+	}
+}
+
+// sayNotAsked replaces a word that is out of date: nobody has spoken about the instance as it is now.
+func (i *instance) sayNotAsked(why string) {
+	if i.standing.state == v1alpha1.Waiting && (obstacles[i.word.Code()] || i.word.Verdict != question.Defer) {
+		i.word = machinery(i.word, v1alpha1.Reason{Code: question.CodeNotAsked, Message: why})
 	}
 }
 
