@@ -40,6 +40,9 @@ const (
 	putOffRetry = 100 * time.Millisecond
 	// coalesceFor gathers the changes of pods, of which one step causes several.
 	coalesceFor = 5 * time.Millisecond
+	// An application of more identities than smallApplication is looked at live at intervals only, of liveCost for each.
+	smallApplication = 100
+	liveCost         = 500 * time.Microsecond
 	// workers serve different applications.
 	workers = 4
 )
@@ -61,10 +64,11 @@ type Controller struct {
 
 // application is what a session remembers of one. Nothing is lost with it but time.
 type application struct {
-	// live: it was read live once in this session.
-	live   bool
-	dialog plan.Dialog
-	words  map[plan.Ref]plan.Word
+	// live: it was read live once in this session; lookedLive is when it was before the last grants.
+	live       bool
+	lookedLive time.Time
+	dialog     plan.Dialog
+	words      map[plan.Ref]plan.Word
 	// gone are Operations that live reads proved gone.
 	gone map[string]bool
 }
@@ -82,7 +86,7 @@ func New(deps kube.Deps, asker Asker, timeout time.Duration) *Controller {
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	app := c.application(req.NamespacedName)
 	c.listen(req.NamespacedName, app)
-	in, p, err := c.look(ctx, req.NamespacedName, app)
+	in, p, held, err := c.decide(ctx, req.NamespacedName, app)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -94,8 +98,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	wait = sooner(wait, held)
 	if again {
-		if in, p, err = c.look(ctx, req.NamespacedName, app); err != nil {
+		if in, p, err = c.look(ctx, req.NamespacedName, app, false); err != nil {
 			return reconcile.Result{}, err
 		}
 		if pending(p) {
@@ -114,9 +119,30 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
 
+// decide looks, and looks live before anything is granted: a pod that a lagging cache still shows as available would be
+// a hole in the hard cap. In large applications, where that costs, it is done at intervals; then the time left to the next
+// one is returned, and the approvals are held until it comes.
+func (c *Controller) decide(ctx context.Context, name types.NamespacedName, app *application) (plan.Input, plan.Plan, time.Duration, error) {
+	in, p, err := c.look(ctx, name, app, false)
+	if err != nil || len(p.Grants) == 0 {
+		return in, p, 0, err
+	}
+	interval := time.Duration(0)
+	if n := len(in.Identities); n > smallApplication {
+		interval = time.Duration(n) * liveCost
+	}
+	if left := app.lookedLive.Add(interval).Sub(in.Now); left > 0 {
+		p.Grants = nil
+		return in, p, left, nil
+	}
+	in, p, err = c.look(ctx, name, app, true)
+	app.lookedLive = in.Now
+	return in, p, 0, err
+}
+
 // look observes and plans.
-func (c *Controller) look(ctx context.Context, name types.NamespacedName, app *application) (plan.Input, plan.Plan, error) {
-	in, err := c.observe(ctx, name, app)
+func (c *Controller) look(ctx context.Context, name types.NamespacedName, app *application, live bool) (plan.Input, plan.Plan, error) {
+	in, err := c.observe(ctx, name, app, live)
 	if err != nil {
 		return in, plan.Plan{}, err
 	}

@@ -14,17 +14,18 @@ import (
 	plan "assent.dev/assent/operator/internal/plan/operation"
 )
 
-// observe reads an application: once a session live, then from the cache, always with this process's own writes.
-func (c *Controller) observe(ctx context.Context, name types.NamespacedName, app *application) (plan.Input, error) {
+// observe reads an application, the first time in a session live, and always with this process's own writes. What was
+// read live is remembered as those are, so that a later look at the cache does not go back in time.
+func (c *Controller) observe(ctx context.Context, name types.NamespacedName, app *application, live bool) (plan.Input, error) {
 	from := c.deps.Cached
-	if !app.live {
+	if live = live || !app.live; live {
 		from = c.deps.Live
 	}
 	in, err := c.read(ctx, from, name)
 	if err != nil {
 		return in, err
 	}
-	if !app.live {
+	if live {
 		for i := range in.Identities {
 			c.identitiesWritten.Note(&in.Identities[i])
 		}
