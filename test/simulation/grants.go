@@ -116,6 +116,7 @@ func (v *invariants) granted(wr apiserver.Write) {
 		return
 	}
 	v.grants++
+	v.wantedAt[g.Decision] = v.wanted()
 	a, known := v.approval(next.Name, g)
 	if !known {
 		v.fail("%s records decision %s for %s, which no ACM gave", wr.Actor, g.Decision, next.Name)

@@ -23,6 +23,8 @@ type invariants struct {
 	spent   map[string]types.UID
 	// removedNames are their names, in order.
 	removedNames []string
+	// wantedAt are the indices that were wanted when a decision was recorded.
+	wantedAt map[string]map[place]bool
 	// misfortuneAt is when something last happened that nobody was asked about.
 	misfortuneAt time.Time
 	violations   []string
@@ -41,7 +43,7 @@ type approved struct {
 }
 
 func newInvariants(w *World) *invariants {
-	return &invariants{w: w, approved: map[string][]approved{}, removed: map[types.UID]string{}, spent: map[string]types.UID{}, verdicts: map[string]int{}}
+	return &invariants{w: w, approved: map[string][]approved{}, removed: map[types.UID]string{}, spent: map[string]types.UID{}, verdicts: map[string]int{}, wantedAt: map[string]map[place]bool{}}
 }
 
 func (v *invariants) fail(format string, args ...any) {
@@ -122,14 +124,15 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if !v.misfortuneAt.Before(a.at) || !readyPod(pod) {
 		return
 	}
-	down, wanted := 1, v.wanted()
+	// A wish may come back between the record and the act: what counts was wanted then and is wanted now.
+	down, wanted, then := 1, v.wanted(), v.wantedAt[v.identity(pod.Name).Spec.Grant.Decision]
 	for _, s := range objects[*v1alpha1.StatefulPod](v.w, identityKind) {
 		if s.Name == pod.Name || !s.Status.EverAvailable || v.readyOf(s.Name) {
 			continue
 		}
 		g := s.Spec.Grant
 		leaving := g != nil && g.Stage == v1alpha1.StageRemove && !g.Repair && s.Status.Finished != g.Decision && !v.ended(s)
-		if leaving || wanted[place{s.Spec.Set, s.Spec.Index}] {
+		if at := (place{s.Spec.Set, s.Spec.Index}); leaving || wanted[at] && then[at] {
 			down++
 		}
 	}

@@ -190,7 +190,7 @@ func notActed(v view) standing {
 		return granted
 	case v.approval.Expired(v.now):
 		return back
-	case v.wish == wishChanged:
+	case v.wish == wishChanged, statefulpod.Recovered(v.identity, v.pod, v.now):
 		back.code = question.CodeStateChanged
 		return back
 	}

@@ -31,6 +31,7 @@ type scene struct {
 	phase    approval.Phase
 	expired  bool
 	parked   bool
+	repair   bool
 }
 
 func (s scene) view() view {
@@ -62,7 +63,7 @@ func (s scene) view() view {
 }
 
 func (s scene) give(v *view) {
-	g := &v1alpha1.Grant{Operation: "op", Type: s.kind, Stage: stageOf(s.kind), Decision: "d1", Session: "s1", PodUID: "judged"}
+	g := &v1alpha1.Grant{Operation: "op", Type: s.kind, Stage: stageOf(s.kind), Decision: "d1", Session: "s1", PodUID: "judged", Repair: s.repair}
 	spec := &v.identity.Spec
 	g.Previous = &v1alpha1.Approved{Revision: "r1", State: v1alpha1.Running}
 	spec.Grant = g
@@ -172,6 +173,8 @@ func TestEveryStateFollowsFromGrantPodAndWish(t *testing.T) {
 		"revoked":                              {scene{kind: dep, grant: "mine", pod: "judged"}, back(expired, true)},
 		"wish changed before the act":          {scene{kind: dep, grant: "mine", pod: "judged", phase: rec, wish: wishChanged}, back(changed, false)},
 		"wish changed during the act":          {scene{kind: dep, grant: "mine", pod: "judged", phase: beg, wish: wishChanged}, is(g)},
+		"a repair of what has come back":       {scene{kind: dep, grant: "mine", pod: "judged", phase: rec, repair: true}, back(changed, false)},
+		"the same, during the act":             {scene{kind: dep, grant: "mine", pod: "judged", phase: beg, repair: true}, is(g)},
 		"of an earlier session":                {scene{kind: dep, grant: "foreign", pod: "judged"}, is(g)},
 		"of an earlier session, abandoned":     {scene{kind: dep, grant: "foreign", pod: "marked"}, back(expired, true)},
 		"another pod came in between":          {scene{kind: dep, grant: "mine", pod: "wrong", phase: rec}, back(changed, true)},

@@ -110,6 +110,12 @@ func (l *look) granted(t v1alpha1.OperationType, podUID string) *look {
 	return l.approval(approval.Recorded, 10*time.Second)
 }
 
+// repair: the grant was given because the pod was down.
+func (l *look) repair() *look {
+	l.Identity.Spec.Grant.Repair = true
+	return l
+}
+
 func (l *look) approval(phase approval.Phase, left time.Duration) *look {
 	l.Approval = &approval.Held{Approval: approval.Approval{Decision: "d1", Deadline: noon.Add(left)}, Phase: phase}
 	return l

@@ -140,11 +140,17 @@ func remove(in Input, p *Plan) {
 	mine := g.Session == in.Session && in.Approval != nil
 	switch {
 	case in.Pod.Annotations[v1alpha1.AnnotationAbandoned] == g.Decision:
-	case mine && usable(in):
+	case mine && usable(in) && !Recovered(in.Identity, in.Pod, in.Now):
 		p.Verb, p.Decision = DeletePod, g.Decision
 	case g.Session != in.Session, mine && in.Approval.Phase == approval.Unknown:
 		p.Verb, p.Decision = Abandon, g.Decision
 	}
+}
+
+// Recovered says whether the open grant was given because the pod was down, and it is not down anymore. Nobody has judged
+// what taking it away would cost now, and the budget does not count it.
+func Recovered(identity *v1alpha1.StatefulPod, pod *corev1.Pod, now time.Time) bool {
+	return identity.Spec.Grant.Repair && EvidenceOf(identity, pod) == NotActed && AvailabilityOf(identity, pod, now).Available
 }
 
 // usable says whether the grant may be acted on: by this session, before it expires.
