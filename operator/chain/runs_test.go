@@ -183,6 +183,22 @@ func TestOP19_AScaleInIsNotGrantedOnAStaleCache(t *testing.T) {
 	require.Equal(t, []string{"db-0=app:1", "db-1=app:1", "db-2=app:1"}, w.images())
 }
 
+func TestOP19_AScaleInWhoseIndexIsWantedAgainIsNotCarriedOut(t *testing.T) {
+	w := newSmallWorld(t).threeUp()
+	w.edit("db", replicas(2))
+	w.until("an answer", func() bool { return w.acm.answer != nil && len(w.acm.answer.Decisions) == 1 })
+	w.drive(w.links[2])
+	require.NotNil(t, openGrant(w.identity("db-2")))
+	w.edit("db", replicas(3))
+	w.drive(w.links[0])
+	w.drive(w.links[3])
+	require.Empty(t, w.deleted)
+	w.rest()
+	require.Empty(t, w.deleted)
+	require.Contains(t, w.instances(), "db-0-in-2 db-2 Withdrawn")
+	require.Equal(t, []string{"db-0=app:1", "db-1=app:1", "db-2=app:1"}, w.images())
+}
+
 // openGrant is the identity's grant; nil once it is finished.
 func openGrant(s *v1alpha1.StatefulPod) *v1alpha1.Grant {
 	if g := s.Spec.Grant; g != nil && s.Status.Finished != g.Decision {

@@ -32,6 +32,9 @@ func (c *Controller) apply(ctx context.Context, in plan.Input, p plan.Plan) erro
 	case plan.CreatePod:
 		return c.create(ctx, in, p)
 	case plan.DeletePod:
+		if again, err := c.wantedAgain(ctx, in.Identity); err != nil || again {
+			return err
+		}
 		return c.under(ctx, in, p, func(ctx context.Context) error { return c.pods.DeletePod(ctx, in.Pod) })
 	case plan.ClearPod:
 		err := c.pods.DeletePod(ctx, in.Pod)

@@ -25,7 +25,7 @@ import (
 // +kubebuilder:rbac:groups=assent.dev,resources=statefulpods,verbs=get;list;watch
 // +kubebuilder:rbac:groups=assent.dev,resources=statefulpods/status,verbs=update
 // +kubebuilder:rbac:groups=assent.dev,resources=statefulpods/finalizers,verbs=update
-// +kubebuilder:rbac:groups=assent.dev,resources=revisions;listatefulsets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=assent.dev,resources=revisions;listatefulsets;podindices,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

@@ -83,3 +83,23 @@ func (c *Controller) setStands(ctx context.Context, identity *v1alpha1.StatefulP
 	found, err := get(ctx, c.deps.Live, types.NamespacedName{Namespace: identity.Namespace, Name: owner.Name}, set)
 	return err == nil && found && set.UID == owner.UID && set.DeletionTimestamp == nil, err
 }
+
+// wantedAgain says, by a live read, whether a scale-in's index is wanted after all: the wish may have changed since the
+// grant, and the removal of an identity is the one act that nothing puts back.
+func (c *Controller) wantedAgain(ctx context.Context, identity *v1alpha1.StatefulPod) (bool, error) {
+	if identity.Spec.Grant.Type != v1alpha1.ScaleIn {
+		return false, nil
+	}
+	index := &v1alpha1.PodIndex{}
+	name := v1alpha1.PodIndexName(identity.Spec.Set, identity.Spec.Index/v1alpha1.BlockSize)
+	found, err := get(ctx, c.deps.Live, types.NamespacedName{Namespace: identity.Namespace, Name: name}, index)
+	if err != nil || !found {
+		return true, err
+	}
+	for _, e := range index.Spec.Indices {
+		if e.Index == identity.Spec.Index {
+			return e.Presence == v1alpha1.Present, nil
+		}
+	}
+	return false, nil
+}
