@@ -71,7 +71,7 @@ func rollout(t *testing.T, n int, strike func(*World) error) int {
 	for _, op := range objects[*v1alpha1.Operation](w, operationKind) {
 		require.True(t, op.Ended(), "%s is not complete", op.Name)
 	}
-	require.Equal(t, w.watch.grants-w.watch.returns, 6, "three pods came and three were replaced; what was granted besides was taken back")
+	require.Equal(t, 6, w.watch.grants-w.watch.returns, "three pods came and three were replaced; what was granted besides was taken back")
 	return writes
 }
 
