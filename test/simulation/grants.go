@@ -16,6 +16,9 @@ func (v *invariants) answered(l *letter) {
 	for _, d := range l.response.GetDecisions() {
 		v.verdicts[d.GetVerdict().Code()]++
 		text := d.GetVerdict().Code()
+		if d.GetVerdict() == acmv1.Verdict_VERDICT_APPROVE {
+			text += " " + d.GetDecisionId()
+		}
 		for _, r := range d.GetReasons() {
 			text += " " + r.GetCode()
 		}
@@ -33,7 +36,7 @@ func (v *invariants) answered(l *letter) {
 			operation: d.GetOperation(), pod: d.GetPod(), session: l.question.Session, stage: d.GetStage(),
 			at: v.w.Clock.Now(), until: l.sent.Add(d.GetExpiresAfter().AsDuration()),
 		})
-		if v.w.careless == nil && d.GetStage() != acmv1.Stage_STAGE_ADD && v.readyOf(d.GetPod()) {
+		if v.w.careless == nil && d.GetStage() != acmv1.Stage_STAGE_ADD && v.knownUp(l.question, d.GetPod()) {
 			v.reserved(l, d, leaving)
 			v.seen(l, d)
 			leaving[d.GetPod()] = true
@@ -57,6 +60,21 @@ func takenDown(q chain.Question) map[string]bool {
 	return pods
 }
 
+// knownUp says whether both, the question and the ACM's collector, show a pod to be ready. One that either knows to be
+// down may be repaired while others leave.
+func (v *invariants) knownUp(q chain.Question, name string) bool {
+	told := false
+	for i := range q.Pods {
+		told = told || q.Pods[i].Name == name && q.Pods[i].Ready
+	}
+	for _, o := range v.w.app.pods.Objects(podKind) {
+		if o.GetName() == name {
+			return told && readyPod(o.(*corev1.Pod)) && o.GetDeletionTimestamp() == nil
+		}
+	}
+	return false
+}
+
 // reserved: what is in flight, held or approved in the same answer counts as gone when the next is approved.
 func (v *invariants) reserved(l *letter, d *acmv1.Decision, leaving map[string]bool) {
 	others := 0
@@ -70,13 +88,13 @@ func (v *invariants) reserved(l *letter, d *acmv1.Decision, leaving map[string]b
 	}
 }
 
-// seen: facts of the application that approve a removal know every pod that the question shows to be ready.
+// seen: facts of the application that approve a removal know every other pod that the question shows to be ready.
 func (v *invariants) seen(l *letter, d *acmv1.Decision) {
 	if v.w.policy != "etcd" {
 		return
 	}
 	for _, p := range l.question.Pods {
-		if p.Ready && string(v.w.app.published[p.Name]) != p.UID {
+		if p.Ready && p.Name != d.GetPod() && string(v.w.app.published[p.Name]) != p.UID {
 			v.fail("the ACM approves to %s that %s goes on facts from before %s was %s", l.from.actor, d.GetPod(), p.Name, p.UID)
 		}
 	}
@@ -97,7 +115,7 @@ func (v *invariants) approval(pod string, g *v1alpha1.Grant) (approved, bool) {
 }
 
 func (a approved) fits(pod string, g *v1alpha1.Grant) bool {
-	return a.operation == g.Operation && a.pod == pod && a.stage.Code() == string(g.Stage)
+	return a.session == g.Session && a.operation == g.Operation && a.pod == pod && a.stage.Code() == string(g.Stage)
 }
 
 // granted: a new grant takes the place only of one that is finished, ended or never acted on, and is not made in a set
