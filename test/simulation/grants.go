@@ -119,7 +119,7 @@ func (a approved) fits(pod string, g *v1alpha1.Grant) bool {
 }
 
 // granted: a new grant takes the place only of one that is finished, ended or never acted on, and is not made in a set
-// that its writer sees to be paused.
+// that is paused, whatever its writer's cache shows.
 func (v *invariants) granted(wr apiserver.Write) {
 	next := wr.After.(*v1alpha1.StatefulPod)
 	old := &v1alpha1.StatefulPod{}
@@ -141,28 +141,16 @@ func (v *invariants) granted(wr apiserver.Write) {
 	} else if wr.Sent.After(a.until) {
 		v.fail("%s records decision %s for %s %s after it ran out", wr.Actor, g.Decision, next.Name, wr.Sent.Sub(a.until))
 	}
-	if mode := v.pausedFor(wr.Actor, next.Spec.Set); mode == v1alpha1.PausedAll || mode == v1alpha1.PausedRollout && g.Type == v1alpha1.Deployment {
-		v.fail("%s gives %s to %s though it sees that the set is paused (%s)", wr.Actor, g.Decision, next.Name, mode)
+	if set := v.w.setNamed(next.Spec.Set); set != nil {
+		mode := set.Spec.Paused
+		if mode == v1alpha1.PausedAll || mode == v1alpha1.PausedRollout && g.Type == v1alpha1.Deployment {
+			v.fail("%s gives %s to %s though the set is paused (%s)", wr.Actor, g.Decision, next.Name, mode)
+		}
 	}
 	if old.Spec.Grant == nil || old.Status.Finished == old.Spec.Grant.Decision || v.ended(old) {
 		return
 	}
 	v.fail("%s gives %s to %s while %s of %s is executing on it", wr.Actor, g.Decision, next.Name, old.Spec.Grant.Decision, old.Spec.Grant.Operation)
-}
-
-// pausedFor is how a process sees that a set is paused.
-func (v *invariants) pausedFor(actor, set string) v1alpha1.PauseMode {
-	for _, p := range []*process{v.w.operator, v.w.zombie} {
-		if p == nil || p.actor != actor {
-			continue
-		}
-		for _, o := range p.cache.Objects(setKind) {
-			if o.GetName() == set {
-				return o.(*v1alpha1.LiStatefulSet).Spec.Paused
-			}
-		}
-	}
-	return ""
 }
 
 // identityRemoved: an identity goes only when nothing runs under it.

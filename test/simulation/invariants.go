@@ -130,9 +130,7 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 		if s.Name == pod.Name || !s.Status.EverAvailable || v.readyOf(s.Name) {
 			continue
 		}
-		g := s.Spec.Grant
-		leaving := g != nil && g.Stage == v1alpha1.StageRemove && !g.Repair && s.Status.Finished != g.Decision && !v.ended(s)
-		if at := (place{s.Spec.Set, s.Spec.Index}); leaving || wanted[at] && then[at] {
+		if at := (place{s.Spec.Set, s.Spec.Index}); v.leaving(s) || wanted[at] && then[at] {
 			down++
 		}
 	}
@@ -148,6 +146,21 @@ func (v *invariants) budget(wr apiserver.Write, pod *corev1.Pod, a approved) {
 	if need := v.w.app.majority(); left < need && len(v.w.app.members) > 2 && !leaves {
 		v.fail("%s takes %s down, which leaves %d of %d members, %d are a majority", wr.Actor, pod.Name, left, len(v.w.app.members), need)
 	}
+}
+
+// leaving says whether the identity's Pod is on its way out under a grant that was not for the repair of what was down:
+// it counts even if it is not wanted anymore, until another Pod stands in its place.
+func (v *invariants) leaving(s *v1alpha1.StatefulPod) bool {
+	g := s.Spec.Grant
+	if g == nil || g.Stage != v1alpha1.StageRemove || g.Repair || s.Status.Finished == g.Decision || v.ended(s) {
+		return false
+	}
+	for _, p := range objects[*corev1.Pod](v.w, podKind) {
+		if p.Name == s.Name {
+			return string(p.UID) == g.PodUID
+		}
+	}
+	return true
 }
 
 // allowed is how many pods of the application may be down: what a set says of the application, or else 1.

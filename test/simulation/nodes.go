@@ -19,6 +19,8 @@ type nodes struct {
 	client client.Client
 	// crashed pods by UID, and until when.
 	crashed map[types.UID]time.Time
+	// ends is when a terminating pod's processes have ended.
+	ends map[types.UID]time.Time
 }
 
 // possible lists what can happen to pods now.
@@ -27,6 +29,9 @@ func (n *nodes) possible(ctx context.Context) []func() {
 	for _, pod := range objects[*corev1.Pod](n.w, podKind) {
 		switch {
 		case pod.DeletionTimestamp != nil:
+			if !n.lets(pod) {
+				continue
+			}
 			actions = append(actions, func() { n.must(n.client.Delete(ctx, pod, client.GracePeriodSeconds(0))) })
 		case pod.Spec.NodeName == "":
 			actions = append(actions, func() {
@@ -41,11 +46,26 @@ func (n *nodes) possible(ctx context.Context) []func() {
 	return actions
 }
 
+// lets says whether a terminating pod's processes have ended. Some take their time.
+func (n *nodes) lets(pod *corev1.Pod) bool {
+	at, known := n.ends[pod.UID]
+	if !known {
+		at = n.w.Clock.Now()
+		if n.w.chance(n.w.faults.Slow) {
+			at = at.Add(time.Duration(n.w.Rand.IntN(20000)) * time.Millisecond)
+		}
+		n.ends[pod.UID] = at
+	}
+	return !at.After(n.w.Clock.Now())
+}
+
 func (n *nodes) due() time.Time {
 	var next time.Time
-	for _, at := range n.crashed {
-		if at.After(n.w.Clock.Now()) && (next.IsZero() || at.Before(next)) {
-			next = at
+	for _, times := range []map[types.UID]time.Time{n.crashed, n.ends} {
+		for _, at := range times {
+			if at.After(n.w.Clock.Now()) && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
 		}
 	}
 	return next

@@ -299,3 +299,21 @@ func TestGR01_WithoutAnACMNothingIsTakenAndWhatIsMissingComesBack(t *testing.T) 
 	require.Equal(t, 3, w.watch.deletions)
 	require.Equal(t, 1, w.watch.maxDown)
 }
+
+// Somebody deletes the first pod of a scale-out before anything about it is recorded: it is put back, in the same session.
+func TestAFirstPodThatIsLostBeforeItIsNotedIsPutBack(t *testing.T) {
+	ctx := t.Context()
+	w := atRest(t, 141, "etcd", 3)
+	w.onWrite = func(wr apiserver.Write) error {
+		if wr.Kind == "Pod" && wr.Verb == apiserver.Create {
+			w.onWrite = nil
+			w.nodes.must(w.API.Client("somebody").Delete(ctx, w.pod("db-3")))
+		}
+		return nil
+	}
+	w.scale(ctx, 4)
+	w.settle(ctx, t, patience)
+	require.Nil(t, w.onWrite, "it was lost")
+	require.Zero(t, w.watch.deletions)
+	require.Equal(t, 4, w.watch.grants, "one approval is enough")
+}

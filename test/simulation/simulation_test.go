@@ -145,7 +145,7 @@ func trouble(t *testing.T, w *World, seed uint64) {
 	ctx := context.Background()
 	w.create(ctx, 3, "v1")
 	w.settle(ctx, t, patience)
-	w.faults = Faults{Refuse: 20, Lose: 20, Late: 30, Crash: 10, RestartACM: 4, Drop: 30, Double: 50, Kill: 4, Zombie: 2}
+	w.faults = Faults{Refuse: 20, Lose: 20, Late: 30, Crash: 10, RestartACM: 4, Drop: 30, Double: 50, Kill: 4, Slow: 300, Zombie: 2}
 	for i := range troubled {
 		if i%150 == 0 {
 			w.whim(ctx)

@@ -56,6 +56,8 @@ type Faults struct {
 	Drop, Double int
 	// Kill concerns each step: a process dies, or somebody deletes a Pod.
 	Kill int
+	// Slow concerns each pod that is deleted: its processes take up to 20 s to end.
+	Slow int
 	// Zombie is the chance that a lost leader goes on for a while beside its successor.
 	Zombie int
 }
@@ -112,7 +114,7 @@ func newWorld(seed uint64, policy string, acm *inprocess.ACM, clock *clocktestin
 	}
 	w.user = w.API.Client("user")
 	w.app = newApplication(w)
-	w.nodes = &nodes{w: w, client: w.API.Client("kubelet"), crashed: map[types.UID]time.Time{}}
+	w.nodes = &nodes{w: w, client: w.API.Client("kubelet"), crashed: map[types.UID]time.Time{}, ends: map[types.UID]time.Time{}}
 	w.watch = newInvariants(w)
 	w.API.Hooks = apiserver.Hooks{Admit: w.admit, Delay: w.delayed, Stored: w.stored}
 	hooks.world = w
@@ -120,7 +122,10 @@ func newWorld(seed uint64, policy string, acm *inprocess.ACM, clock *clocktestin
 	return w, nil
 }
 
-func (w *World) chance(perThousand int) bool { return w.Rand.IntN(1000) < perThousand }
+// chance draws nothing for what never happens, so that a new kind of fault changes no run without faults.
+func (w *World) chance(perThousand int) bool {
+	return perThousand > 0 && w.Rand.IntN(1000) < perThousand
+}
 
 // note keeps a line of the log: what happened, and when.
 func (w *World) note(format string, args ...any) {

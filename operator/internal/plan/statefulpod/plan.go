@@ -96,6 +96,14 @@ func step(in Input, p *Plan) {
 	}
 }
 
+// made says whether the first Pod of an open scale-out has existed: it is recorded, or this session remembers that it made
+// it, since the Pod may be gone again before anything was recorded.
+func made(in Input) bool {
+	g := in.Identity.Spec.Grant
+	return in.Identity.Status.Acted == g.Decision ||
+		g.Session == in.Session && in.Approval != nil && in.Approval.Phase == approval.Acted
+}
+
 func pending(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && pod.Spec.NodeName == ""
 }
@@ -104,7 +112,7 @@ func pending(pod *corev1.Pod) bool {
 // run is put back without asking anybody.
 func create(in Input, p *Plan) {
 	g := in.Identity.Spec.Grant
-	if Open(in.Identity) && g.Stage == v1alpha1.StageAdd && in.Identity.Status.Acted != g.Decision {
+	if Open(in.Identity) && g.Stage == v1alpha1.StageAdd && !made(in) {
 		if !usable(in) {
 			p.CreateClaims, p.Wait = nil, ""
 			return

@@ -32,6 +32,8 @@ func TestOneThingIsDoneAtATimeAndOnlyWhatIsApproved(t *testing.T) {
 		"the first Pod is not made under another session":               {identity().granted(out, "").session("s2"), Nothing, ""},
 		"the first Pod is not made under a revoked approval":            {identity().granted(out, "").unapproved(), Nothing, ""},
 		"a first Pod that was made and got lost is put back":            {identity().granted(out, "").actedOn().session("s2"), CreatePod, ""},
+		"a first Pod that got lost before it was noted is put back":     {identity().granted(out, "").approval(approval.Acted, 0), CreatePod, ""},
+		"but not by another session":                                    {identity().granted(out, "").approval(approval.Acted, 0).session("s2"), Nothing, ""},
 		"an approved deployment removes exactly that Pod":               {identity().granted(dep, "u1").pod("u1", "r0"), DeletePod, "d1"},
 		"another Pod than the one judged is left alone":                 {identity().granted(dep, "u0").pod("u1", "r0"), Nothing, ""},
 		"an expired approval removes nothing":                           {identity().granted(dep, "u1").pod("u1", "r0").approval(approval.Recorded, 0), Nothing, ""},
