@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/test/simulation/apiserver"
@@ -161,6 +162,33 @@ func TestADeleteThatLandsAfterItsApprovalRanOutRemovesNothing(t *testing.T) {
 	}
 	require.Equal(t, deleted, w.watch.deletions, "what landed late found its Pod marked, or gone:\n%s", w.Tail(100))
 	rolledOut(t, w)
+}
+
+// The mark changes nothing but the Pod's resourceVersion, and that is what stops the late delete.
+func TestADeleteThatLandsAfterItsPodWasMarkedRemovesNothing(t *testing.T) {
+	for _, who := range []string{"the same session", "the next session"} {
+		t.Run(who, func(t *testing.T) {
+			w, _ := lateDelete(t)
+			w.acmUp, w.acmAway = false, true
+			if who == "the next session" {
+				w.replaceOperator()
+			}
+			before := w.podUIDs()
+			w.until(t.Context(), t, "the mark", func() bool {
+				for _, p := range objects[*corev1.Pod](w, podKind) {
+					if p.Annotations[v1alpha1.AnnotationAbandoned] != "" {
+						return true
+					}
+				}
+				return false
+			})
+			w.land()
+			w.during(t.Context(), t, time.Minute, func() { require.Equal(t, before, w.podUIDs()) })
+			require.Zero(t, w.watch.deletions)
+			w.acmUp, w.acmAway = true, false
+			rolledOut(t, w)
+		})
+	}
 }
 
 func TestADeleteThatLandsAfterItsSenderDiedCountsAsTheAct(t *testing.T) {
