@@ -353,7 +353,7 @@ func TestPO11_MachineryAndSilenceHaveCodesOfTheirOwnAndNoneApproves(t *testing.T
 	operators := []acmv1.ReasonCode{ // the operator's own; an ACM never gives them
 		acmv1.ReasonCode_REASON_CODE_ACM_UNAVAILABLE, acmv1.ReasonCode_REASON_CODE_APPLICATION_CONFLICT,
 		acmv1.ReasonCode_REASON_CODE_SET_PAUSED, acmv1.ReasonCode_REASON_CODE_GRANT_EXPIRED, acmv1.ReasonCode_REASON_CODE_NOT_ASKED,
-		acmv1.ReasonCode_REASON_CODE_STATE_CHANGED,
+		acmv1.ReasonCode_REASON_CODE_STATE_CHANGED, acmv1.ReasonCode_REASON_CODE_POD_REFUSED,
 	}
 	for number := range acmv1.ReasonCode_name {
 		code := acmv1.ReasonCode(number)

@@ -18,6 +18,8 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionPodLost is True on a StatefulPod whose Pod was removed by somebody else; the message names the cause.
 	ConditionPodLost = "PodLost"
+	// ConditionPodAccepted is False on a StatefulPod whose Pod or claim the API server refuses; the message says why.
+	ConditionPodAccepted = "PodAccepted"
 	// ConditionClaimsReady is False while a claim is missing or terminating.
 	ConditionClaimsReady = "ClaimsReady"
 )

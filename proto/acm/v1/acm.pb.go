@@ -312,6 +312,8 @@ const (
 	ReasonCode_REASON_CODE_NOT_ASKED ReasonCode = 23
 	// What was read live differs from what was decided on.
 	ReasonCode_REASON_CODE_STATE_CHANGED ReasonCode = 24
+	// The API server refuses the Pod or a claim as it is: only a person can help.
+	ReasonCode_REASON_CODE_POD_REFUSED ReasonCode = 25
 )
 
 // Enum value maps for ReasonCode.
@@ -342,6 +344,7 @@ var (
 		22: "REASON_CODE_GRANT_EXPIRED",
 		23: "REASON_CODE_NOT_ASKED",
 		24: "REASON_CODE_STATE_CHANGED",
+		25: "REASON_CODE_POD_REFUSED",
 	}
 	ReasonCode_value = map[string]int32{
 		"REASON_CODE_UNSPECIFIED":          0,
@@ -369,6 +372,7 @@ var (
 		"REASON_CODE_GRANT_EXPIRED":        22,
 		"REASON_CODE_NOT_ASKED":            23,
 		"REASON_CODE_STATE_CHANGED":        24,
+		"REASON_CODE_POD_REFUSED":          25,
 	}
 )
 
@@ -2700,7 +2704,8 @@ const file_acm_v1_acm_proto_rawDesc = "" +
 	"\x13VERDICT_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x0fVERDICT_APPROVE\x10\x01\x1a\v\xf2\x81\x19\aapprove\x12\x1c\n" +
 	"\rVERDICT_DEFER\x10\x02\x1a\t\xf2\x81\x19\x05defer\x12\x1a\n" +
-	"\fVERDICT_DENY\x10\x03\x1a\b\xf2\x81\x19\x04deny*\xef\t\n" +
+	"\fVERDICT_DENY\x10\x03\x1a\b\xf2\x81\x19\x04deny*\x9d\n" +
+	"\n" +
 	"\n" +
 	"ReasonCode\x12\x1b\n" +
 	"\x17REASON_CODE_UNSPECIFIED\x10\x00\x126\n" +
@@ -2729,7 +2734,8 @@ const file_acm_v1_acm_proto_rawDesc = "" +
 	"set.paused\x120\n" +
 	"\x19REASON_CODE_GRANT_EXPIRED\x10\x16\x1a\x11\xf2\x81\x19\rgrant.expired\x12,\n" +
 	"\x15REASON_CODE_NOT_ASKED\x10\x17\x1a\x11\xf2\x81\x19\racm.not_asked\x120\n" +
-	"\x19REASON_CODE_STATE_CHANGED\x10\x18\x1a\x11\xf2\x81\x19\rstate.changed2\xca\x01\n" +
+	"\x19REASON_CODE_STATE_CHANGED\x10\x18\x1a\x11\xf2\x81\x19\rstate.changed\x12,\n" +
+	"\x17REASON_CODE_POD_REFUSED\x10\x19\x1a\x0f\xf2\x81\x19\vpod.refused2\xca\x01\n" +
 	"\x15ClusterManagerService\x12=\n" +
 	"\bEvaluate\x12\x17.acm.v1.EvaluateRequest\x1a\x18.acm.v1.EvaluateResponse\x126\n" +
 	"\x05Watch\x12\x14.acm.v1.WatchRequest\x1a\x15.acm.v1.WatchResponse0\x01\x12:\n" +

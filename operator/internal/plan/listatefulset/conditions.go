@@ -23,6 +23,7 @@ const (
 	reasonConflict         = "ApplicationConflict"
 	reasonAgreed           = "Agreed"
 	reasonDenied           = "Denied"
+	reasonPodRefused       = "PodRefused"
 	reasonDeadline         = "ProgressDeadlineExceeded"
 	reasonServiceTaken     = "ServiceTaken"
 	reasonNotStalled       = "NotStalled"
@@ -57,7 +58,10 @@ func condition(kind string, isTrue bool, reason, message string) metav1.Conditio
 }
 
 func (v *view) isReady() metav1.Condition {
-	counts := fmt.Sprintf("%d of %d available, %d at %s", v.avail, v.wanted, v.updated, v.facts.revisions.update)
+	counts := fmt.Sprintf("%d of %d available", v.avail, v.wanted)
+	if r := v.facts.revisions.update; r != "" {
+		counts += fmt.Sprintf(", %d at %s", v.updated, r)
+	}
 	switch {
 	case v.facts.template != nil:
 		return condition(v1alpha1.ConditionReady, false, reasonTemplateInvalid, counts+"; the template cannot be used")
@@ -91,6 +95,8 @@ func (v *view) stalled() metav1.Condition {
 		return condition(v1alpha1.ConditionStalled, true, reasonConflict, v.conflict)
 	case denied != nil:
 		return condition(v1alpha1.ConditionStalled, true, reasonDenied, fmt.Sprintf("%s: %s: %s", pod, reason.Code, reason.Message))
+	case v.refused() != "":
+		return condition(v1alpha1.ConditionStalled, true, reasonPodRefused, v.refused())
 	case len(v.late) > 0:
 		return condition(v1alpha1.ConditionStalled, true, reasonDeadline,
 			"not available in spec.progressDeadlineSeconds: "+strings.Join(v.late, ", "))
@@ -98,6 +104,21 @@ func (v *view) stalled() metav1.Condition {
 		return condition(v1alpha1.ConditionStalled, true, reasonServiceTaken, v.facts.serviceTaken)
 	}
 	return condition(v1alpha1.ConditionStalled, false, reasonNotStalled, "nobody needs to do anything")
+}
+
+// refused is the first pod that the API server does not take, and why; empty when it takes all.
+func (v *view) refused() string {
+	pods := podsByIndex(v.in.Pods)
+	for i := range v.wanted {
+		p := pods[i]
+		if p == nil {
+			continue
+		}
+		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionPodAccepted); c != nil && c.Status == metav1.ConditionFalse {
+			return p.Name + ": " + c.Message
+		}
+	}
+	return ""
 }
 
 func (v *view) templateValid() metav1.Condition {

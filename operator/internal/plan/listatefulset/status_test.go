@@ -171,3 +171,12 @@ func TestAPodThatMayBeTakenAwayDoesNotCountAsAvailable(t *testing.T) {
 	w.Pods[2].Status.Finished = "d2"
 	require.Equal(t, int32(3), Make(w.Input).Status.AvailableReplicas)
 }
+
+func TestAPodThatTheAPIServerRefusesStallsTheSet(t *testing.T) {
+	w := set("db", 3, "a").settle()
+	meta.SetStatusCondition(&w.Pods[1].Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionPodAccepted, Status: metav1.ConditionFalse, Reason: "Refused", Message: "the API server refuses: no volume nov",
+	})
+	s := Make(w.Input).Status
+	requireCondition(t, s, v1alpha1.ConditionStalled, metav1.ConditionTrue, w.Pods[1].Name+": the API server refuses: no volume nov")
+}

@@ -86,12 +86,27 @@ func (w *world) statusOf(op *v1alpha1.Operation, list []*instance) v1alpha1.Oper
 	shown := mostTelling(list)
 	next.State = string(shown.standing.state)
 	next.Reason, next.Message = "", w.tell(shown)
-	if !shown.standing.state.InFlight() {
+	switch refusal := refused(shown); {
+	case refusal != "":
+		next.Reason, next.Message = question.CodePodRefused, shown.spec.Pod+": "+refusal
+	case !shown.standing.state.InFlight():
 		next.Reason = shown.word.Code()
 	}
 	w.sinceOf(op, &next)
 	setComplete(&next, metav1.ConditionFalse, next.State, next.Message, w.in.Now)
 	return next
+}
+
+// refused says why the API server does not take the Pod of an instance in flight; empty when it does.
+func refused(i *instance) string {
+	if i.identity == nil || !i.standing.state.InFlight() {
+		return ""
+	}
+	c := meta.FindStatusCondition(i.identity.Status.Conditions, v1alpha1.ConditionPodAccepted)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return ""
+	}
+	return c.Message
 }
 
 func (w *world) complete(op *v1alpha1.Operation, next *v1alpha1.OperationStatus) {
@@ -166,12 +181,15 @@ var furthest = map[v1alpha1.InstanceState]int{
 	v1alpha1.Verifying: 0, v1alpha1.Holding: 1, v1alpha1.Acting: 2, v1alpha1.Granted: 3, v1alpha1.Waiting: 4, v1alpha1.Denied: 5,
 }
 
-// mostTelling is the live instance to show: the furthest on its way, and among waiting ones the first that a policy
+// mostTelling is the live instance to show: one that only a person can help, else the furthest on its way, and among waiting ones the first that a policy
 // speaks about.
 func mostTelling(list []*instance) *instance {
 	var best *instance
 	rank := func(i *instance) int {
 		r := furthest[i.standing.state] * 2
+		if refused(i) != "" {
+			return -1
+		}
 		if c := i.word.Code(); i.standing.state == v1alpha1.Waiting && (c == question.CodeCapFull || c == question.CodeNotAsked) {
 			r++
 		}
@@ -193,12 +211,7 @@ func (w *world) tell(i *instance) string {
 	since := i.since(w.in.Now).UTC().Format("15:04:05 MST")
 	switch i.standing.state {
 	case v1alpha1.Granted:
-		text := fmt.Sprintf("%s: approved by decision %s, to be acted on since %s", i.spec.Pod, i.word.DecisionID, since)
-		if i.identity != nil && i.identity.Status.Message != "" && !i.identity.Status.Available {
-			// What keeps the act from happening, such as a Pod that the API server refuses, stands in the identity's status.
-			text += ": " + i.identity.Status.Message
-		}
-		return text
+		return fmt.Sprintf("%s: approved by decision %s, to be acted on since %s", i.spec.Pod, i.word.DecisionID, since)
 	case v1alpha1.Acting:
 		return fmt.Sprintf("%s: its Pod is being removed as approved since %s", i.spec.Pod, since)
 	case v1alpha1.Verifying:

@@ -15,4 +15,5 @@ const (
 	CodePaused       = "set.paused"
 	CodeGrantExpired = "grant.expired"
 	CodeStateChanged = "state.changed"
+	CodePodRefused   = "pod.refused"
 )

@@ -22,6 +22,7 @@ const (
 	reasonUnavailable = "Unavailable"
 	reasonRemoved     = "RemovedByOthers"
 	reasonBack        = "PodExists"
+	reasonRefused     = "Refused"
 	reasonClaimsReady = "AllExist"
 	reasonClaimsWait  = "Waiting"
 )
@@ -118,6 +119,11 @@ func setConditions(in Input, pod *corev1.Pod, a Availability, next *v1alpha1.Sta
 		} else {
 			set(v1alpha1.ConditionClaimsReady, false, reasonClaimsWait, c.waits)
 		}
+	}
+	if in.Trouble != "" {
+		set(v1alpha1.ConditionPodAccepted, false, reasonRefused, in.Trouble)
+	} else {
+		meta.RemoveStatusCondition(&next.Conditions, v1alpha1.ConditionPodAccepted)
 	}
 	if cause := lost(in, next.PodUID, pod); cause != "" {
 		set(v1alpha1.ConditionPodLost, true, reasonRemoved, cause)
