@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"assent.dev/assent/operator/api/v1alpha1"
+	"assent.dev/assent/test/child"
 	"assent.dev/assent/test/controlplane"
 	"assent.dev/assent/test/install"
 	"assent.dev/assent/test/wrap"
@@ -50,29 +48,8 @@ func TestMain(m *testing.M) {
 type replica struct {
 	health, metrics string
 	cmd             *exec.Cmd
-	log             syncBuffer
-	exited          chan struct{}
-	// ended is why it ended, once it has.
-	ended error
-}
-
-// syncBuffer may be read while the process writes.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write appends.
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+	log             child.Buffer
+	running         *child.Running
 }
 
 // cluster is an API server with accounts and roles as config/ grants them.
@@ -89,17 +66,13 @@ func start(t *testing.T, cp *controlplane.ControlPlane) *replica {
 	t.Helper()
 	kubeconfig, err := cp.KubeconfigFor(t.Context(), namespace, account)
 	require.NoError(t, err)
-	r := &replica{health: freeAddress(t), metrics: freeAddress(t), exited: make(chan struct{})}
+	r := &replica{health: freeAddress(t), metrics: freeAddress(t)}
 	r.cmd = exec.Command(os.Args[0], "--kubeconfig", kubeconfig, "--acm", "default=127.0.0.1:1", "--leader-elect",
 		"--metrics-bind-address", r.metrics, "--health-probe-bind-address", r.health)
 	r.cmd.Env = append(os.Environ(), runAsOperator+"=1")
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, r.cmd.Start())
-	go func() {
-		defer close(r.exited)
-		r.ended = r.cmd.Wait()
-	}()
+	r.running, err = child.Start(r.cmd)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ended := r.stop(t)
 		if t.Failed() {
@@ -123,12 +96,12 @@ func (r *replica) wait(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	select {
-	case <-r.exited:
+	case <-r.running.Exited:
 	case <-ctx.Done():
 		t.Errorf("the operator does not end: %v", r.cmd.Process.Kill())
-		<-r.exited
+		<-r.running.Exited
 	}
-	return r.ended
+	return r.running.Ended()
 }
 
 func (r *replica) leads(want bool) func() bool {
@@ -156,10 +129,9 @@ func page(url string) string {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := child.FreeAddress()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
+	return address
 }
 
 func TestTwoReplicasOneActsAndTheOtherTakesOverInAHigherTerm(t *testing.T) {

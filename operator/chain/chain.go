@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,7 +35,7 @@ type (
 	Answer = question.Answer
 )
 
-// Options of a chain. All fields but Events and Registry are needed.
+// Options of a chain. All fields but Events and Metrics are needed.
 type Options struct {
 	// Cached reads may lag; Live reads come from the API server.
 	Cached, Live client.Reader
@@ -50,9 +49,7 @@ type Options struct {
 	Timeout time.Duration
 	// Events are dropped when nil.
 	Events events.EventRecorder
-	// Registry gets the metrics; nil: they are only counted.
-	Registry prometheus.Registerer
-	// Metrics, when made before, take the place of Registry.
+	// Metrics are only counted when nil.
 	Metrics *metrics.Metrics
 }
 
@@ -76,7 +73,7 @@ func New(o Options) ([]Link, error) {
 	m := o.Metrics
 	if m == nil {
 		var err error
-		if m, err = metrics.New(o.Registry); err != nil {
+		if m, err = metrics.New(nil); err != nil {
 			return nil, fmt.Errorf("making the metrics: %w", err)
 		}
 	}

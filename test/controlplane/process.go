@@ -6,10 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"assent.dev/assent/test/child"
 )
 
 // component is one running program of the control plane.
@@ -17,7 +18,7 @@ type component struct {
 	name    string
 	cmd     *exec.Cmd
 	logFile string
-	exited  chan struct{}
+	exited  <-chan struct{}
 }
 
 // start runs a program in a process group of its own, with its output in a file. It dies with this process.
@@ -31,30 +32,13 @@ func (c *ControlPlane) start(name string, args ...string) (*component, error) {
 	cmd := exec.Command(filepath.Join(c.programs, name), args...)
 	cmd.Dir = c.dir
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &component{name: name, cmd: cmd, logFile: logFile, exited: make(chan struct{})}
-	if err := p.run(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+	running, err := child.Start(cmd)
+	if err != nil {
+		return nil, err
 	}
+	p := &component{name: name, cmd: cmd, logFile: logFile, exited: running.Exited}
 	c.components = append(c.components, p)
 	return p, c.record.add(name, cmd.Process.Pid)
-}
-
-// run starts the program and waits for its end in a thread of its own: the death signal comes when the thread that
-// started the child ends (prctl(2)), which Go may do to any thread it does not have to keep.
-func (p *component) run() error {
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait() //nolint:errcheck // cmd.ProcessState tells how it ended
-			close(p.exited)
-		}
-	}()
-	return <-started
 }
 
 // await polls until ready is nil. A component that ends, or is not ready in time, is an error with its log's tail.

@@ -1,17 +1,14 @@
 package install_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,34 +16,16 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"assent.dev/assent/test/child"
 )
 
 // program is one of our binaries, running outside the cluster with the arguments of its Deployment.
 type program struct {
 	name            string
 	health, metrics string
-	log             syncBuffer
+	log             child.Buffer
 	cmd             *exec.Cmd
-	// ended is why the program ended, once it has.
-	ended error
-}
-
-// syncBuffer may be read while the program writes.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // binary builds one of our programs and gives its path, which stays, so that only a change is linked anew.
@@ -80,18 +59,13 @@ func start(t *testing.T, c corev1.Container, kubeconfig string, here ...string) 
 	p.cmd = exec.Command(binary(t, filepath.Base(c.Command[0])), arguments(c, here...)...)
 	p.cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, p.cmd.Start())
-	exited := make(chan struct{})
-	go func() {
-		defer close(exited)
-		p.ended = p.cmd.Wait()
-	}()
-	t.Cleanup(func() { p.stop(t, exited) })
+	running, err := child.Start(p.cmd)
+	require.NoError(t, err)
+	t.Cleanup(func() { p.stop(t, running) })
 
-	err := wait.PollUntilContextTimeout(t.Context(), tick, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), tick, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		select {
-		case <-exited:
+		case <-running.Exited:
 			return false, errors.New("it ended")
 		default:
 			return get(ctx, p.health+c.ReadinessProbe.HTTPGet.Path) != "", nil
@@ -102,14 +76,14 @@ func start(t *testing.T, c corev1.Container, kubeconfig string, here ...string) 
 	return p
 }
 
-func (p *program) stop(t *testing.T, exited <-chan struct{}) {
+func (p *program) stop(t *testing.T, running *child.Running) {
 	t.Helper()
 	if t.Failed() {
 		text := p.log.String()
 		t.Logf("the end of %s's log:\n%s", p.name, text[max(0, len(text)-6000):])
 		select {
-		case <-exited:
-			t.Logf("%s ended by itself: %v", p.name, p.ended)
+		case <-running.Exited:
+			t.Logf("%s ended by itself: %v", p.name, running.Ended())
 		default:
 		}
 	}
@@ -119,12 +93,12 @@ func (p *program) stop(t *testing.T, exited <-chan struct{}) {
 	limit, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	select {
-	case <-exited:
+	case <-running.Exited:
 	case <-limit.Done():
 		if err := p.cmd.Process.Kill(); err != nil {
 			t.Errorf("killing %s: %v", p.name, err)
 		}
-		<-exited
+		<-running.Exited
 	}
 }
 
@@ -147,8 +121,7 @@ func get(ctx context.Context, url string) string {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := child.FreeAddress()
 	require.NoError(t, err)
-	defer func() { require.NoError(t, l.Close()) }()
-	return l.Addr().String()
+	return address
 }

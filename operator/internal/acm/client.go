@@ -52,9 +52,6 @@ type application struct {
 	pending *question.Question
 	cancel  context.CancelFunc
 	answer  *question.Answer
-	// epoch is the highest seen from the ACM it is from.
-	epoch int64
-	acm   string
 
 	followed follow
 	unfollow context.CancelFunc
@@ -81,9 +78,6 @@ func (c *Client) Ask(q question.Question) {
 	a := c.application(q.Application)
 	if a.cancel != nil {
 		a.cancel()
-	}
-	if a.acm != q.ACM {
-		a.acm, a.epoch = q.ACM, 0
 	}
 	a.pending, a.cancel, a.answer = &q, cancel, nil
 	c.mu.Unlock()
@@ -160,20 +154,10 @@ func (c *Client) call(ctx context.Context, q question.Question) question.Answer 
 			return failedCall(q, err)
 		}
 		answer := Decode(response, q)
-		if try > replicas || !notDeciding(answer) {
+		if try > replicas || !answer.NotDeciding() {
 			return answer
 		}
 	}
-}
-
-// notDeciding says whether the answer comes from a replica that does not hold the application's Lease.
-func notDeciding(a question.Answer) bool {
-	for _, d := range a.Decisions {
-		if len(d.Reasons) == 0 || d.Reasons[0].Code != question.CodeNotDeciding {
-			return false
-		}
-	}
-	return len(a.Decisions) > 0
 }
 
 func (c *Client) names() string {
@@ -211,20 +195,14 @@ func plain(s *status.Status) string {
 	return fmt.Sprintf("%s (%s)", strings.Trim(text, `"`), s.Code())
 }
 
-// deliver keeps an answer for whoever asked, unless a newer question has been asked or the ledger it is from has been
-// replaced by another.
+// deliver keeps an answer for whoever asked, unless a newer question has been asked. What the answer is worth, its epoch
+// among it, is for the planner to say.
 func (c *Client) deliver(q question.Question, answer question.Answer) {
 	c.mu.Lock()
 	a := c.applications[q.Application]
 	if a == nil || a.pending == nil || a.pending.Session != q.Session || a.pending.Number != q.Number {
 		c.mu.Unlock()
 		return
-	}
-	if answer.Failure == "" && !notDeciding(answer) {
-		if answer.Epoch < a.epoch {
-			answer = failed(q, question.CodeNotDeciding, fmt.Sprintf("ACM %q answered under term %d of its Lease, after term %d", q.ACM, answer.Epoch, a.epoch))
-		}
-		a.epoch = max(a.epoch, answer.Epoch)
 	}
 	a.cancel()
 	a.pending, a.cancel, a.answer = nil, nil, &answer

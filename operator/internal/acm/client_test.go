@@ -201,18 +201,12 @@ func TestAnAnswerForAnotherQuestionOrWithoutReasonsIsMalformed(t *testing.T) {
 	}
 }
 
-func TestAnAnswerUnderALowerTermOfTheLeaseIsDropped(t *testing.T) {
-	epoch := int64(5)
+func TestTheEpochComesWithTheAnswer(t *testing.T) {
 	c := newClient(t, serve(t, &scripted{evaluate: func(_ context.Context, r *acmv1.EvaluateRequest) (*acmv1.EvaluateResponse, error) {
-		return approve(r, epoch), nil
+		return approve(r, 5), nil
 	}}), clock.RealClock{})
 	c.Ask(ask(1))
-	require.Empty(t, take(t, c).Failure)
-	epoch = 4
-	c.Ask(ask(2))
-	a := take(t, c)
-	require.Equal(t, question.CodeNotDeciding, a.Failure)
-	require.Empty(t, a.Decisions)
+	require.EqualValues(t, 5, take(t, c).Epoch)
 }
 
 func TestAReplicaThatDoesNotDecideIsFollowedByAnother(t *testing.T) {

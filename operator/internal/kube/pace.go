@@ -22,6 +22,17 @@ func NewPace(c clock.PassiveClock, interval time.Duration) *Pace {
 	return &Pace{clock: c, interval: interval, last: map[types.NamespacedName]time.Time{}}
 }
 
+// Sooner is the smaller of two waits, of which one that is not positive does not count.
+func Sooner(a, b time.Duration) time.Duration {
+	switch {
+	case a <= 0:
+		return max(0, b)
+	case b <= 0:
+		return a
+	}
+	return min(a, b)
+}
+
 // Wait is how long to wait for the key's next turn; 0 when it is now.
 func (p *Pace) Wait(key types.NamespacedName) time.Duration {
 	p.mu.Lock()

@@ -48,6 +48,9 @@ func (r Result) Err() error {
 	if r.MostDownByUs != 1 {
 		all = append(all, fmt.Errorf("%d members were down at once by us, want 1", r.MostDownByUs))
 	}
+	if r.Samples == 0 {
+		all = append(all, errors.New("no member was ever asked for its status, so the quorum was not watched"))
+	}
 	if need := r.Members/2 + 1; r.LeastUp < need {
 		all = append(all, fmt.Errorf("only %d of %d members were up at one time, %d are a quorum", r.LeastUp, r.Members, need))
 	}
@@ -94,7 +97,7 @@ func (r Result) Print(out io.Writer) {
 	row("lost writes", fmt.Sprint(len(r.Load.Lost)), "0")
 	row("longest time without an acknowledgement", r.Load.LongestGap.Round(10*time.Millisecond).String(), "")
 	row("most members down at once by us", fmt.Sprint(r.MostDownByUs), "1")
-	row("fewest members up at once", fmt.Sprintf("%d of %d", r.LeastUp, r.Members), fmt.Sprintf(">= %d: quorum never lost", r.Members/2+1))
+	row("fewest members up at once", fmt.Sprintf("%d of %d, in %d looks", r.LeastUp, r.Members, r.Samples), fmt.Sprintf(">= %d: quorum never lost", r.Members/2+1))
 	row("longest time without a leader", r.Leaderless.Round(10*time.Millisecond).String(), fmt.Sprintf("< %s", electionLimit))
 	row("steps granted to a leader", fmt.Sprint(r.LeaderSteps), "> 0")
 	row("... while another member waited", fmt.Sprint(len(r.LeaderEarly)), "0")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"assent.dev/assent/test/child"
 )
 
 // Process is one program of ours, running on its own.
@@ -16,8 +18,7 @@ type Process struct {
 	name    string
 	logFile string
 	cmd     *exec.Cmd
-	exited  chan struct{}
-	err     error
+	running *child.Running
 }
 
 // startProcess runs a program with its output appended to a file. The program dies with its parent.
@@ -30,29 +31,24 @@ func startProcess(name, logFile string, env []string, path string, args ...strin
 	cmd := exec.Command(path, args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	p := &Process{name: name, logFile: logFile, cmd: cmd, exited: make(chan struct{})}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+	running, err := child.Start(cmd)
+	if err != nil {
+		return nil, err
 	}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
-	return p, nil
+	return &Process{name: name, logFile: logFile, cmd: cmd, running: running}, nil
 }
 
 // Kill ends the process at once, as a crash does, and waits until it is gone.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGKILL) //nolint:errcheck // already gone is fine
-	<-p.exited
+	<-p.running.Exited
 }
 
 // Stop asks the process to end, kills it after ten seconds, and waits until it is gone.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // already gone is fine
 	select {
-	case <-p.exited:
+	case <-p.running.Exited:
 	case <-time.After(10 * time.Second):
 		p.Kill()
 	}
@@ -70,8 +66,8 @@ func (p *Process) await(ctx context.Context, limit time.Duration, ready func(con
 			return nil
 		}
 		select {
-		case <-p.exited:
-			return fmt.Errorf("%s ended (%w); its last lines:\n%s", p.name, errors.Join(p.err, last), p.tail(20))
+		case <-p.running.Exited:
+			return fmt.Errorf("%s ended (%w); its last lines:\n%s", p.name, errors.Join(p.running.Ended(), last), p.tail(20))
 		case <-ctx.Done():
 			return fmt.Errorf("%s is not ready after %s: %w; its last lines:\n%s", p.name, limit, last, p.tail(20))
 		case <-tick.C:

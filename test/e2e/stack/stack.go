@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"assent.dev/assent/operator/api/v1alpha1"
+	"assent.dev/assent/test/child"
 	"assent.dev/assent/test/controlplane"
 	"assent.dev/assent/test/install"
 	"assent.dev/assent/test/localnode"
@@ -163,12 +163,12 @@ func (s *Stack) StartACM(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	health, err := freeAddress()
+	health, err := child.FreeAddress()
 	if err != nil {
 		return err
 	}
 	if s.acmAddr == "" {
-		if s.acmAddr, err = freeAddress(); err != nil {
+		if s.acmAddr, err = child.FreeAddress(); err != nil {
 			return err
 		}
 	}
@@ -195,7 +195,7 @@ func (s *Stack) StartOperator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	health, err := freeAddress()
+	health, err := child.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -249,13 +249,4 @@ func ok(url string) func(context.Context) error {
 		}
 		return nil
 	}
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer func() { _ = l.Close() }() // the port is free either way
-	return l.Addr().String(), nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"assent.dev/assent/acm/internal/decision"
 	"assent.dev/assent/acm/internal/facts"
+	"assent.dev/assent/test/child"
 	"assent.dev/assent/test/controlplane"
 )
 
@@ -32,6 +33,7 @@ type members struct {
 	dir       string
 	collector *Collector
 	processes map[int]*exec.Cmd
+	running   map[int]*child.Running
 	logs      map[int]*bytes.Buffer
 	store     *facts.Store
 }
@@ -47,7 +49,7 @@ func startMembers(t *testing.T) *members {
 	dir, err := controlplane.Ensure(ctx, os.Stderr, "etcd")
 	require.NoError(t, err)
 	m := &members{
-		t: t, binary: filepath.Join(dir, "etcd"), dir: t.TempDir(), processes: map[int]*exec.Cmd{}, logs: map[int]*bytes.Buffer{},
+		t: t, binary: filepath.Join(dir, "etcd"), dir: t.TempDir(), processes: map[int]*exec.Cmd{}, running: map[int]*child.Running{}, logs: map[int]*bytes.Buffer{},
 		store: facts.NewStore(nil),
 	}
 	m.collector = New(decision.ApplicationRef{}, nil).(*Collector)
@@ -73,9 +75,9 @@ func (m *members) start(i int, state string, cluster []int) {
 		"--heartbeat-interval", "50", "--election-timeout", "500", "--unsafe-no-fsync")
 	m.logs[i] = &bytes.Buffer{}
 	cmd.Stdout, cmd.Stderr = m.logs[i], m.logs[i]
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(m.t, cmd.Start())
-	m.processes[i] = cmd
+	running, err := child.Start(cmd)
+	require.NoError(m.t, err)
+	m.processes[i], m.running[i] = cmd, running
 	m.t.Cleanup(func() { m.kill(i) })
 }
 
@@ -84,7 +86,8 @@ func (m *members) kill(i int) {
 		if err := cmd.Process.Kill(); err != nil {
 			m.t.Logf("%s has ended by itself: %v", name(i), err)
 		}
-		if err := cmd.Wait(); err == nil {
+		<-m.running[i].Exited
+		if m.running[i].Ended() == nil {
 			m.t.Logf("%s ended well before it was killed", name(i))
 		}
 		delete(m.processes, i)

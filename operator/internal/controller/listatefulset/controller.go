@@ -80,7 +80,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return c.settle(in.Set, err)
 	}
-	return reconcile.Result{RequeueAfter: sooner(wait, p.LookAgain.Sub(in.Now))}, nil
+	return reconcile.Result{RequeueAfter: kube.Sooner(wait, p.LookAgain.Sub(in.Now))}, nil
 }
 
 // settle tells apart what an error means: looked at again, nothing to do, or a fault.
@@ -95,17 +95,6 @@ func (c *Controller) settle(set *v1alpha1.LiStatefulSet, err error) (reconcile.R
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err
-}
-
-// sooner is the smaller of two waits, of which one that is not positive does not count.
-func sooner(a, b time.Duration) time.Duration {
-	switch {
-	case a <= 0:
-		return max(0, b)
-	case b <= 0:
-		return a
-	}
-	return min(a, b)
 }
 
 func (c *Controller) forget(key types.NamespacedName) {

@@ -35,21 +35,21 @@ func (c *Controller) apply(ctx context.Context, in plan.Input, p plan.Plan) (aga
 		if err != nil {
 			return again, 0, err
 		}
-		again, wait = again || did, sooner(wait, putOff(did))
+		again, wait = again || did, kube.Sooner(wait, putOff(did))
 	}
 	for i := range p.Removals {
 		did, err := c.remove(ctx, &p.Removals[i])
 		if err != nil {
 			return again, 0, err
 		}
-		again, wait = again || did, sooner(wait, putOff(did))
+		again, wait = again || did, kube.Sooner(wait, putOff(did))
 	}
 	for i := range p.Grants {
 		did, err := c.grant(ctx, in, &p.Grants[i])
 		if err != nil {
 			return again, 0, err
 		}
-		again, wait = again || did, sooner(wait, putOff(did))
+		again, wait = again || did, kube.Sooner(wait, putOff(did))
 	}
 	return again || len(p.Recorded) > 0, wait, nil
 }

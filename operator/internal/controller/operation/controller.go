@@ -98,13 +98,13 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	wait = sooner(wait, held)
+	wait = kube.Sooner(wait, held)
 	if again {
 		if in, p, err = c.look(ctx, req.NamespacedName, app, false); err != nil {
 			return reconcile.Result{}, err
 		}
 		if pending(p) {
-			wait = sooner(wait, conflictRetry)
+			wait = kube.Sooner(wait, conflictRetry)
 		}
 	}
 	retry, err := c.writeStatuses(ctx, p)
@@ -112,9 +112,9 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	c.count(req.NamespacedName, p)
-	wait = sooner(sooner(wait, retry), c.ask(req.NamespacedName, app, p))
+	wait = kube.Sooner(kube.Sooner(wait, retry), c.ask(req.NamespacedName, app, p))
 	if !p.Wake.IsZero() {
-		wait = sooner(wait, p.Wake.Sub(in.Now))
+		wait = kube.Sooner(wait, p.Wake.Sub(in.Now))
 	}
 	return reconcile.Result{RequeueAfter: wait}, nil
 }
@@ -176,17 +176,6 @@ func (c *Controller) forget(name types.NamespacedName, p plan.Plan) {
 	app := c.application(name)
 	app.words, app.gone = map[plan.Ref]plan.Word{}, map[string]bool{}
 	app.dialog = plan.Dialog{Number: app.dialog.Number, Epoch: app.dialog.Epoch}
-}
-
-// sooner is the smaller of two waits, of which one that is not positive does not count.
-func sooner(a, b time.Duration) time.Duration {
-	switch {
-	case a <= 0:
-		return max(0, b)
-	case b <= 0:
-		return a
-	}
-	return min(a, b)
 }
 
 // Requests is the application that a change of an object concerns.

@@ -11,6 +11,7 @@ import (
 
 	"assent.dev/assent/operator/api/v1alpha1"
 	"assent.dev/assent/operator/internal/event"
+	"assent.dev/assent/operator/internal/kube"
 	"assent.dev/assent/operator/internal/metrics"
 	plan "assent.dev/assent/operator/internal/plan/operation"
 )
@@ -23,7 +24,7 @@ func (c *Controller) writeStatuses(ctx context.Context, p plan.Plan) (time.Durat
 		s := &p.Statuses[i]
 		key := client.ObjectKeyFromObject(s.Operation)
 		if left := c.pace.Wait(key); left > 0 && !s.Urgent {
-			wait = sooner(wait, left)
+			wait = kube.Sooner(wait, left)
 			continue
 		}
 		retry, err := c.writeStatus(ctx, s)
@@ -31,7 +32,7 @@ func (c *Controller) writeStatuses(ctx context.Context, p plan.Plan) (time.Durat
 			return 0, err
 		}
 		c.pace.Done(key)
-		wait = sooner(wait, retry)
+		wait = kube.Sooner(wait, retry)
 	}
 	return wait, nil
 }

@@ -77,12 +77,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return c.settle(in.Index, err)
 	}
 	if p.Turn {
-		wait = sooner(wait, turnRetry)
+		wait = kube.Sooner(wait, turnRetry)
 	}
 	if patient {
-		wait = sooner(wait, patience)
+		wait = kube.Sooner(wait, patience)
 	}
-	return reconcile.Result{RequeueAfter: sooner(wait, p.LookAgain.Sub(in.Now))}, nil
+	return reconcile.Result{RequeueAfter: kube.Sooner(wait, p.LookAgain.Sub(in.Now))}, nil
 }
 
 // settle tells apart what an error means: looked at again, nothing to do, or a fault.
@@ -97,17 +97,6 @@ func (c *Controller) settle(index *v1alpha1.PodIndex, err error) (reconcile.Resu
 		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	return reconcile.Result{}, err
-}
-
-// sooner is the smaller of two waits, of which one that is not positive does not count.
-func sooner(a, b time.Duration) time.Duration {
-	switch {
-	case a <= 0:
-		return max(0, b)
-	case b <= 0:
-		return a
-	}
-	return min(a, b)
 }
 
 // Requests are the blocks that a change of an object concerns: a block's own change also the one below it, whose

@@ -3,7 +3,6 @@ package operation
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"assent.dev/assent/operator/api/v1alpha1"
@@ -115,11 +114,4 @@ func malformed(what string) v1alpha1.Reason {
 	r := reasonOf(question.CodeMalformed)
 	r.Message = "the ACM's answer cannot be used (" + what + "); it is asked again"
 	return r
-}
-
-// notDeciding says whether the answer came from a replica that decides nothing, so that another one is to be asked.
-func notDeciding(a question.Answer) bool {
-	return len(a.Decisions) > 0 && !slices.ContainsFunc(a.Decisions, func(d question.Decision) bool {
-		return len(d.Reasons) == 0 || d.Reasons[0].Code != question.CodeNotDeciding
-	})
 }

@@ -155,6 +155,16 @@ func TestAnAnswerUnderALowerEpochIsDropped(t *testing.T) {
 	require.Empty(t, end.Decisions)
 }
 
+func TestAnotherACMCountsItsOwnEpochs(t *testing.T) {
+	d, q := dialog()
+	d.Receive(answerTo(q), noon, patience)
+	q.ACM = "other"
+	q = d.Ask(q, nil, noon)
+	first := answerTo(q)
+	first.Epoch = 0
+	require.Empty(t, d.Receive(first, noon, patience).Failure)
+}
+
 func TestAskingHappensOnChangeOnNudgeAndByHeartbeat(t *testing.T) {
 	d, q := dialog()
 	due := func(d *Dialog, q question.Question, after time.Duration) bool {

@@ -57,7 +57,7 @@ func (d *Dialog) Receive(a question.Answer, now time.Time, timeout time.Duration
 	if a.Failure == "" {
 		d.Epoch = a.Epoch
 	}
-	if a.Failure != "" || notDeciding(a) {
+	if a.Failure != "" || a.NotDeciding() {
 		d.Fails++
 		d.RetryAt = now.Add(backoff(d.Fails))
 	} else {
@@ -112,6 +112,9 @@ func (d *Dialog) Told(q question.Question) bool {
 
 // Ask numbers the question and notes it as sent.
 func (d *Dialog) Ask(q question.Question, about map[Ref]About, now time.Time) question.Question {
+	if q.ACM != d.Asked.Question.ACM {
+		d.Epoch = 0 // another ACM counts its own terms
+	}
 	d.Number++
 	d.Print = printOf(q)
 	q.Number = d.Number

@@ -1,6 +1,7 @@
 package question
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -110,6 +111,13 @@ type Answer struct {
 	// Epoch of the ACM's ledger.
 	Epoch     int64
 	Decisions []Decision
+}
+
+// NotDeciding says whether the answer came from a replica that decides nothing, so that another one is to be asked.
+func (a Answer) NotDeciding() bool {
+	return len(a.Decisions) > 0 && !slices.ContainsFunc(a.Decisions, func(d Decision) bool {
+		return len(d.Reasons) == 0 || d.Reasons[0].Code != CodeNotDeciding
+	})
 }
 
 // Verdict of a decision.
